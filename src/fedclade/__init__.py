@@ -1,0 +1,44 @@
+"""fedclade: fair clustered federated learning at the wireless edge.
+
+>>> from fedclade import run, open_run
+>>> finished = run("quickstart", out="runs/mine")   # doctest: +SKIP
+>>> open_run("runs/mine").rounds                    # doctest: +SKIP
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from fedclade.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from fedclade.experiments import Experiment, Plan, resume, run
+    from fedclade.runs import Run, open_run
+
+__version__ = "0.1.0"
+__all__ = [
+    "Experiment",
+    "Interrupted",
+    "Plan",
+    "Run",
+    "UserError",
+    "__version__",
+    "open_run",
+    "resume",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch and pandas only when something that needs them is asked for."""
+    from importlib import import_module
+
+    homes = {
+        "Experiment": "experiments",
+        "Plan": "experiments",
+        "resume": "experiments",
+        "run": "experiments",
+        "Run": "runs",
+        "open_run": "runs",
+    }
+    if name not in homes:
+        raise AttributeError(f"module 'fedclade' has no attribute {name!r}")
+    return getattr(import_module(f"fedclade.{homes[name]}"), name)

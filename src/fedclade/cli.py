@@ -1,0 +1,190 @@
+"""The commands. Thin: they parse, call, and print; a user's mistake is one line on stderr and exit code 2."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedclade import __version__
+from fedclade import config as configuration
+from fedclade.errors import Interrupted, UserError
+
+app = typer.Typer(
+    help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Source = Annotated[str, typer.Argument(metavar="[PRESET|FILE.toml]", help="a preset's name or a TOML file")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="change one field; may be repeated")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+
+
+def main() -> None:
+    """The entry point: user errors become one line and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"fedclade: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedclade {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def presets() -> None:
+    """List the packaged presets."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, about in configuration.presets().items():
+        table.add_row(name, about)
+    _console().print(table)
+
+
+@app.command()
+def show(source: Source = "quickstart", overrides: Overrides = []) -> None:  # noqa: B006 - typer's way
+    """Print a preset or file whole, every field with its meaning."""
+    print(configuration.to_toml(configuration.load(source, overrides)), end="")
+
+
+@app.command()
+def plan(
+    source: Source = "quickstart",
+    overrides: Overrides = [],  # noqa: B006
+    round_: Annotated[int, typer.Option("--round", min=1, help="whose channel draws to use")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Plan one round without training anything: who uploads when, on whose sub-channel."""
+    from fedclade.experiments import Experiment
+    from fedclade.report import terminal
+
+    experiment = Experiment(source, overrides)
+    planned = experiment.plan(round_)
+    if as_json:
+        print(json.dumps(terminal.plan_as_json(planned), indent=1))
+        return
+    console = _console()
+    for part in terminal.show_plan(planned, round_, experiment.config.scheduling.policy):
+        console.print(part)
+
+
+@app.command()
+def run(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[PRESET|FILE.toml]", help="a preset's name or a TOML file")
+    ] = None,
+    overrides: Overrides = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="the run's directory [default: runs/<name>]")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="go on with an interrupted run")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print the run's path only")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a run, with progress; Ctrl-C checkpoints it, --resume goes on."""
+    from fedclade.experiments import Experiment
+    from fedclade.report import terminal
+    from fedclade.runs import free_folder, read_config
+
+    if resume is not None and (out is not None or overwrite):
+        raise UserError("--resume goes on in its own directory: leave out --out and --overwrite")
+    signals = _Signals()
+    if resume is not None and source is None and not overrides:
+        experiment = Experiment(read_config(resume), stop_requested=signals.received)
+    else:
+        experiment = Experiment(source or "quickstart", overrides, stop_requested=signals.received)
+    folder = resume or out or free_folder(Path("runs"), experiment.name)
+    console = _console(quiet or as_json)
+    if not (quiet or as_json):
+        for warning in experiment.plan().warnings:
+            console.print(f"Warning: {warning}.", style="yellow", soft_wrap=True)
+    try:
+        with signals, terminal.ProgressDisplay(console, experiment.config.run.rounds) as display:
+            if resume is not None:
+                finished = experiment.resume(folder, on_round=display)
+            else:
+                finished = experiment.run(folder, overwrite=overwrite, on_round=display)
+    except Interrupted:
+        print(
+            f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(128 + signals.number) from None
+    if as_json:
+        print(json.dumps({"run": str(folder), **finished.summary}, indent=1))
+    elif quiet:
+        print(folder)
+    else:
+        _print_run(console, folder)
+
+
+@app.command("show-run")
+def show_run(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJson = False) -> None:
+    """Print the closing tables of a finished run again."""
+    from fedclade.runs import Run
+
+    if as_json:
+        print(json.dumps(Run(folder).summary, indent=1))
+    else:
+        _print_run(_console(), folder)
+
+
+def _print_run(console: Console, folder: Path) -> None:
+    from fedclade.report import terminal
+    from fedclade.runs import Run
+
+    for part in terminal.show_run(Run(folder)):
+        console.print(part)
+    console.print(f"Run         {folder}", soft_wrap=True)
+
+
+def _console(quiet: bool = False) -> Console:
+    """Tables are never folded for want of width where nobody's screen sets one."""
+    width = None if sys.stdout.isatty() else 200
+    return Console(highlight=False, quiet=quiet, width=width)
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM ask the run to stop at the next device; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def received(self) -> bool:
+        return self.number != 0
+
+    def __enter__(self) -> None:
+        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        if self.number:
+            raise KeyboardInterrupt
+        self.number = number

@@ -1,0 +1,29 @@
+"""Finding the groups: similarity, bipartition, criteria, and the tree of models."""
+
+from fedclade.clustering.bipartition import bipartition
+from fedclade.clustering.criteria import CutFacts, Norms, Verdict, cut_facts, gamma_test, judge
+from fedclade.clustering.similarity import (
+    cosine_similarity,
+    mean_similarity_to,
+    mean_update_norm,
+    update_norms,
+)
+from fedclade.clustering.tree import ROOT, Node, Split, Tree
+
+__all__ = [
+    "ROOT",
+    "CutFacts",
+    "Node",
+    "Norms",
+    "Split",
+    "Tree",
+    "Verdict",
+    "bipartition",
+    "cosine_similarity",
+    "cut_facts",
+    "gamma_test",
+    "judge",
+    "mean_similarity_to",
+    "mean_update_norm",
+    "update_norms",
+]

@@ -1,0 +1,110 @@
+"""Cutting a cluster in two (Algorithm 1, line 22).
+
+``minmax`` is the paper's: among all cuts whose children have at least ``min_size`` members, exactly one that makes
+the largest similarity across the cut smallest. Without the size limit that is the top cut of single linkage: a
+cut's largest cross similarity is at least the weakest edge of the maximum spanning tree, and cutting there reaches
+it. With the limit, a cut of value t or less exists if and only if the connected parts of the graph {similarity > t}
+can be dealt into two sides that are both large enough; merging only makes that harder, so the best t is found by
+bisection over the tree's edges.
+
+``average`` and ``complete`` linkage cut their dendrogram at the top; parts smaller than ``min_size`` are set aside
+on the way down and join the nearer child. No cut exists when too few members are left.
+"""
+
+from typing import Literal
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+
+from fedclade.arrays import Bools, Floats, Singles
+
+
+def bipartition(similarity: Singles, method: Literal["minmax", "average", "complete"], min_size: int) -> Bools | None:
+    """Membership in the second child, or None if no cut leaves both children ``min_size`` members."""
+    count = len(similarity)
+    if count < 2 * min_size or count < 2:
+        return None
+    distances = 1.0 - similarity[np.triu_indices(count, 1)].astype(np.float64)
+    merges = linkage(distances, "single" if method == "minmax" else method)
+    side = _minmax(merges, count, min_size) if method == "minmax" else _top_cut(merges, similarity, min_size)
+    # which child is the second must not depend on the method: the one without the first member
+    return side if side is None or not side[0] else ~side
+
+
+def _minmax(merges: Floats, count: int, min_size: int) -> Bools:
+    """The finest bisection point of single linkage at which the parts can still be dealt into two sides."""
+    done, limit = 0, count - 1  # after `done` merges a deal is possible; after `limit`, all are one part
+    while limit - done > 1:
+        middle = (done + limit) // 2
+        if _deal(_parts(merges, count, middle), min_size) is None:
+            limit = middle
+        else:
+            done = middle
+    parts = _parts(merges, count, done)
+    chosen = _deal(parts, min_size)
+    assert chosen is not None  # singletons can always be dealt, since count >= 2 * min_size
+    return np.isin(parts, chosen)
+
+
+def _parts(merges: Floats, count: int, done: int) -> np.ndarray:
+    """The part each member is in after the first ``done`` merges, numbered as in the dendrogram."""
+    part = np.arange(2 * count - 1)
+    for step in range(done - 1, -1, -1):  # from the last merge down, children take their parent's name
+        left, right = merges[step, :2].astype(int)
+        part[left] = part[right] = part[count + step]
+    return part[:count]
+
+
+def _deal(parts: np.ndarray, min_size: int) -> np.ndarray | None:
+    """Parts that together make one side of at least min_size and leave at least min_size, or None.
+
+    The largest part alone, if that will do; else by subset sums.
+    """
+    names, sizes = np.unique(parts, return_counts=True)
+    total = len(parts)
+    largest = int(np.argmax(sizes))
+    if min_size <= sizes[largest] <= total - min_size:
+        return names[largest : largest + 1]
+    reachable = [1]  # bit s of reachable[i]: some of the first i parts sum to s
+    for size in sizes:
+        reachable.append(reachable[-1] | reachable[-1] << int(size))
+    target = next((s for s in range(min_size, total - min_size + 1) if reachable[-1] >> s & 1), None)
+    if target is None:
+        return None
+    chosen = []
+    for i in range(len(sizes) - 1, -1, -1):
+        if not reachable[i] >> target & 1:
+            chosen.append(names[i])
+            target -= int(sizes[i])
+    return np.array(chosen)
+
+
+def _top_cut(merges: Floats, similarity: Singles, min_size: int) -> Bools | None:
+    """The highest split of the dendrogram with two large enough sides; what was too small joins the nearer one."""
+    count = len(similarity)
+    node = 2 * count - 2
+    aside: list[np.ndarray] = []
+    while node >= count:
+        left, right = (_members(merges, count, child) for child in merges[node - count, :2].astype(int))
+        small, large = sorted((left, right), key=len)
+        if len(small) >= min_size:
+            side = np.zeros(count, dtype=bool)
+            side[small] = True
+            for loose in aside:
+                side[loose] = similarity[np.ix_(loose, small)].mean() > similarity[np.ix_(loose, large)].mean()
+            return side
+        aside.append(small)
+        node = int(merges[node - count, 0 if large is left else 1])
+    return None
+
+
+def _members(merges: Floats, count: int, node: int) -> np.ndarray:
+    """The members below a node of the dendrogram."""
+    found, pending = [], [node]
+    while pending:
+        node = pending.pop()
+        if node < count:
+            found.append(node)
+        else:
+            pending += merges[node - count, :2].astype(int).tolist()
+    return np.array(found)

@@ -1,0 +1,74 @@
+"""When a cluster goes on, stops or should split, and whether a proposed cut is accepted.
+
+Three questions, kept apart so that each can be exchanged: ``judge`` proposes (Algorithm 1, line 20; eqs. 13, 14 and
+21), ``bipartition`` cuts (line 22), ``gamma_test`` accepts (lines 24, 25).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedclade.arrays import Bools, Floats, Singles
+from fedclade.clustering.similarity import update_norms
+from fedclade.config import ClusteringConfig
+
+MIN_HEARD = 3  # fewer members' updates say nothing about groups
+
+Verdict: TypeAlias = Literal["go-on", "stop", "split"]
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The two numbers the tests look at, of the members heard this round."""
+
+    mean: float
+    max: float
+    heard: int
+
+
+def judge(norms: Norms, members: int, round_: int, config: ClusteringConfig) -> Verdict:
+    """Standing still while someone pulls hard: split. Standing still and nobody pulls: stop."""
+    if round_ <= config.warmup_rounds or norms.heard < min(MIN_HEARD, members) or norms.mean >= config.epsilon1:
+        return "go-on"
+    if norms.max < config.epsilon2:
+        return "stop"
+    if norms.max > config.epsilon2 and norms.heard >= MIN_HEARD:
+        return "split"
+    return "go-on"
+
+
+@dataclass(frozen=True)
+class CutFacts:
+    """How good a cut is: eqs. (22) to (24) and the bound of line 25."""
+
+    within_min: float  # smallest similarity inside a child
+    cross_max: float  # largest across the cut
+    gap: float  # within_min - cross_max
+    gamma_bound: float  # sqrt((1 - cross_max) / 2)
+    gamma_max: float | None  # None where γ is not tested
+
+
+def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: ClusteringConfig) -> CutFacts:
+    """Measure a cut."""
+    cross = float(similarity[np.ix_(side, ~side)].max())
+    inside = [similarity[np.ix_(child, child)][np.triu_indices(child.sum(), 1)] for child in (side, ~side)]
+    within = float(np.concatenate([np.ones(1, dtype=np.float32), *inside]).min())
+    gamma: float | None = None
+    if config.gamma == "estimated":
+        gamma = float(max(_estimated_gamma(updates[child]).max() for child in (side, ~side)))
+    elif config.gamma != "off":
+        gamma = config.gamma
+    return CutFacts(within, cross, within - cross, math.sqrt((1.0 - cross) / 2.0), gamma)
+
+
+def gamma_test(facts: CutFacts) -> bool:
+    """Line 25: accept the cut if max γ_k < sqrt((1 - sim_cross_max) / 2)."""
+    return facts.gamma_max is None or facts.gamma_max < facts.gamma_bound
+
+
+def _estimated_gamma(updates: Singles) -> Floats:
+    """γ_k with the child's mean update in place of its distribution's unknown gradient."""
+    mean = updates.mean(axis=0)
+    return update_norms(updates - mean) / max(float(np.linalg.norm(mean)), 1e-30)

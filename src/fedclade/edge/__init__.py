@@ -1,0 +1,116 @@
+"""The radio network: what each device's link is worth this round, and what a round costs it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedclade.arrays import Bools, Floats, Ints
+from fedclade.config import Config
+from fedclade.edge import channel, energy, latency
+from fedclade.edge.devices import Devices, draw_devices
+
+__all__ = ["Devices", "Edge", "Links", "SimulatedEdge", "draw_devices", "plausibility"]
+
+
+@dataclass(frozen=True)
+class Links:
+    """One round's view of every device."""
+
+    snr: Floats
+    rate_bps: Floats
+    compute_seconds: Floats
+    upload_seconds: Floats
+    compute_joules: Floats
+    upload_joules: Floats
+    reachable: Bools
+
+    @property
+    def total_seconds(self) -> Floats:
+        """Eq. (10): T_tot = T_cmp + T_trans."""
+        return self.compute_seconds + self.upload_seconds
+
+
+class Edge(Protocol):
+    """How long things take; simulated here, measured on real devices."""
+
+    subchannels: int
+    model_bits: float
+
+    def observe(self, round_: int) -> Links:
+        """The links of one round, for all devices."""
+        ...
+
+    def broadcast_seconds(self, models: int) -> float:
+        """How long it takes to multicast that many models."""
+        ...
+
+
+class SimulatedEdge:
+    """Devices drawn once, fading drawn each round."""
+
+    def __init__(self, config: Config, samples: Ints, bits_per_sample: int, parameters: int) -> None:
+        self._config, self._seed = config.edge, config.run.seed
+        self.subchannels = config.edge.subchannels
+        self.model_bits = float(config.edge.bits_per_parameter * parameters)
+        self.devices = draw_devices(config.edge, len(samples), config.run.seed)
+        cycles = latency.compute_cycles(config.edge, config.training.epochs, samples, bits_per_sample)
+        self._compute_seconds = latency.compute_seconds(cycles, self.devices.cpu_hz)
+        self._compute_joules = energy.compute_joules(config.edge.capacitance, cycles, self.devices.cpu_hz)
+
+    def observe(self, round_: int) -> Links:
+        """Draw this round's fading and work out rates, times and energies."""
+        edge, devices = self._config, self.devices
+        gain = channel.path_gain(edge, devices.distance_m)
+        gain = gain * channel.fading_power(edge, len(gain), round_, self._seed)
+        snr = channel.signal_to_noise(devices.power_w, gain, channel.noise_watts(edge))
+        rate = channel.rate_bps(edge, snr)
+        upload = latency.upload_seconds(self.model_bits, rate)
+        return Links(
+            snr=snr,
+            rate_bps=rate,
+            compute_seconds=self._compute_seconds,
+            upload_seconds=upload,
+            compute_joules=self._compute_joules,
+            upload_joules=energy.upload_joules(devices.power_w, upload),
+            reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
+        )
+
+    def broadcast_seconds(self, models: int) -> float:
+        """Models are multicast one after the other, free unless a rate is set."""
+        rate = self._config.downlink_bps
+        return 0.0 if rate is None else models * self.model_bits / rate
+
+
+def plausibility(links: Links, model_bits: float) -> list[str]:
+    """What a radio engineer would raise an eyebrow at, in plain words."""
+    warnings = []
+    snr_db = 10.0 * np.log10(np.maximum(np.median(links.snr), 1e-300))
+    upload = float(np.median(links.upload_seconds))
+    if upload > 3600.0:
+        warnings.append(
+            f"median SNR {snr_db:.0f} dB: a {model_bits / 1e6:.3g} Mbit upload takes {duration(upload)}; "
+            'edge.noise = "thermal" is the physical value'
+        )
+    compute = float(np.median(links.compute_seconds))
+    if compute < 1e-3:
+        warnings.append(
+            f"median computing time {duration(compute)}: edge.cycles per sample is far too low for training; "
+            'edge.cycles_per = "bit" is the usual reading'
+        )
+    if unreachable := int(np.isinf(links.upload_seconds).sum()):
+        warnings.append(f"{unreachable} of {len(links.snr)} links carry nothing at all: their devices miss the round")
+    return warnings
+
+
+def duration(seconds: float) -> str:
+    """A time a person can read: 214 days, 39.6 s, 12 ms, 3 µs."""
+    if not np.isfinite(seconds):
+        return "forever"
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 3 * length:
+            return f"{seconds / length:.{0 if unit == 'days' else 1}f} {unit}"
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"

@@ -1,0 +1,27 @@
+"""How long things take: eqs. (1), (8), (9) and (10)."""
+
+import numpy as np
+
+from fedclade.arrays import Floats, Ints
+from fedclade.config import EdgeConfig, TrainingConfig
+
+
+def local_steps(training: TrainingConfig, samples: Ints) -> Ints:
+    """Eq. (1) with whole batches: T_k = E · ceil(D_k / b)."""
+    return training.epochs * -(-samples // training.batch_size)
+
+
+def compute_cycles(edge: EdgeConfig, epochs: int, samples: Ints, bits_per_sample: int) -> Floats:
+    """E · φ · D_k, with φ per bit of a sample or per sample."""
+    per_sample = edge.cycles * (bits_per_sample if edge.cycles_per == "bit" else 1)
+    return np.asarray(epochs * per_sample * samples, dtype=np.float64)
+
+
+def compute_seconds(cycles: Floats, cpu_hz: Floats) -> Floats:
+    """Eq. (9): T_cmp."""
+    return cycles / cpu_hz
+
+
+def upload_seconds(model_bits: float, rate: Floats) -> Floats:
+    """Eq. (8): T_trans = ξ / rate; infinite where the link carries nothing."""
+    return np.divide(model_bits, rate, out=np.full_like(rate, np.inf), where=rate > 0)

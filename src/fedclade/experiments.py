@@ -1,0 +1,176 @@
+"""Putting a run together: population, trainer, edge and server from one config; run it, plan it, resume it."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedclade import config as configuration
+from fedclade.config import Config
+from fedclade.edge import Links, SimulatedEdge, plausibility
+from fedclade.errors import Interrupted, UserError
+from fedclade.population import Population, build_population
+from fedclade.runs import Run, RunWriter, differences, free_folder, read_config, read_state
+from fedclade.scheduling import Timeline
+from fedclade.server import RoundRecord, Server, ServerState
+from fedclade.training import StopRequested, Trainer
+from fedclade.training.sequential import SequentialTrainer
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round, planned but not trained."""
+
+    links: Links
+    timeline: Timeline
+    model_bits: float
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress display wants to know after each round."""
+
+    record: RoundRecord
+    state: ServerState
+    rounds: int
+    wall_seconds: float  # since this process began the run
+    done_before: int  # rounds done by earlier processes
+
+
+OnRound = Callable[[Progress], None]
+
+
+class Experiment:
+    """A config with its parts; each part is built when first asked for.
+
+    >>> from fedclade import Experiment
+    >>> Experiment("quickstart", overrides=["run.seed=7"]).config.run.seed
+    7
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Mapping[str, Any] | Config = "quickstart",
+        overrides: Iterable[str] = (),
+        stop_requested: StopRequested = lambda: False,
+    ) -> None:
+        self.name = Path(source).stem if isinstance(source, str | Path) else "run"
+        self.config = source if isinstance(source, Config) else configuration.load(source, overrides)
+        self._stop_requested = stop_requested
+
+    @cached_property
+    def population(self) -> Population:
+        """The devices' data."""
+        return build_population(self.config)
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """How updates come about."""
+        return SequentialTrainer(self.config, self.population, self._stop_requested)
+
+    @cached_property
+    def edge(self) -> SimulatedEdge:
+        """How long things take."""
+        population = self.population
+        return SimulatedEdge(self.config, population.samples, population.bits_per_sample, self.trainer.parameters)
+
+    @cached_property
+    def server(self) -> Server:
+        """The loop."""
+        return Server(self.config, self.trainer, self.edge, self.population.samples)
+
+    def devices(self) -> pd.DataFrame:
+        """Who the devices are: one row each."""
+        population, traits = self.population, self.edge.devices
+        return pd.DataFrame(
+            {
+                "device": np.arange(population.devices),
+                "planted_group": population.group,
+                "train_samples": population.samples,
+                "test_samples": [len(positions) for positions in population.test],
+                "distance_m": traits.distance_m,
+                "power_w": traits.power_w,
+                "cpu_hz": traits.cpu_hz,
+            }
+        )
+
+    def plan(self, round_: int = 1) -> Plan:
+        """Links, selection and timeline of one round of phase 1; nothing is trained."""
+        links = self.edge.observe(round_)
+        timeline = self.server.plan(self.server.initial_state(), round_, links)
+        return Plan(links, timeline, self.edge.model_bits, plausibility(links, self.edge.model_bits))
+
+    def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:
+        """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
+        server = self.server  # whatever is wrong with the config shows before a directory is made
+        folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
+        writer = RunWriter.create(folder, self.config, overwrite)
+        writer.describe(self.devices())
+        return self._go_on(writer, server.initial_state(), 0.0, on_round)
+
+    def resume(self, folder: str | Path, on_round: OnRound | None = None) -> Run:
+        """Go on from the last checkpoint of a directory; a finished run is left as it is."""
+        run = Run(folder)
+        if different := differences(self.config, run.config):
+            field, (mine, theirs) = next(iter(different.items()))
+            raise UserError(
+                f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
+            )
+        if run.finished:
+            return run
+        state, wall = read_state(run.folder, self.trainer.parameters, self.server.initial_state())
+        writer = RunWriter.reopen(run.folder, state)
+        writer.describe(self.devices())
+        return self._go_on(writer, state, wall, on_round)
+
+    def _go_on(self, writer: RunWriter, state: ServerState, wall_before: float, on_round: OnRound | None) -> Run:
+        server, begun, done_before = self.server, time.perf_counter(), state.round
+
+        def wall() -> float:
+            return time.perf_counter() - begun
+
+        try:
+            while (end := server.finished(state)) is None:
+                result = server.step(state)
+                if result is None:
+                    end = "time budget"
+                    break
+                state, record = result
+                writer.record(record)
+                if state.round % self.config.run.checkpoint_every == 0:
+                    writer.checkpoint(state, wall_before + wall())
+                if on_round:
+                    on_round(Progress(record, state, self.config.run.rounds, wall(), done_before))
+                if self._stop_requested():
+                    raise Interrupted
+            writer.checkpoint(state, wall_before + wall())
+            writer.finish(server, state, self.population.group, end, wall_before + wall())
+        except Interrupted:
+            writer.checkpoint(state, wall_before + wall())
+            raise
+        finally:
+            writer.close()
+        return Run(writer.folder)
+
+
+def run(
+    source: str | Path | Mapping[str, Any] | Config = "quickstart",
+    out: str | Path | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    overwrite: bool = False,
+    on_round: OnRound | None = None,
+) -> Run:
+    """Run a preset, a TOML file or a mapping; gives the finished run."""
+    return Experiment(source, overrides).run(out, overwrite=overwrite, on_round=on_round)
+
+
+def resume(folder: str | Path, on_round: OnRound | None = None) -> Run:
+    """Go on with an interrupted run."""
+    return Experiment(read_config(Path(folder))).resume(folder, on_round)

@@ -1,0 +1,280 @@
+"""Plans, progress and finished runs in a terminal, or as plain text."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedclade.edge import duration
+from fedclade.experiments import Plan
+from fedclade.experiments import Progress as RunProgress
+from fedclade.runs import Run
+
+PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
+
+
+def percent(value: float | None) -> str:
+    """A share as a person reads it."""
+    return "–" if value is None or pd.isna(value) else f"{100 * value:.1f} %"
+
+
+def rate(bps: float) -> str:
+    """A data rate as a person reads it."""
+    for unit, size in (("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bps >= size:
+            return f"{bps / size:.3g} {unit}"
+    return f"{bps:.2g} bit/s"
+
+
+def spans(ids: list[int]) -> str:
+    """0-6, 9, 11-13."""
+    runs: list[list[int]] = []
+    for i in sorted(ids):
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+# -------------------------------------------------------------------------------- a plan
+
+
+def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
+    """One planned round: who uploads when, on whose sub-channel."""
+    timeline, links = plan.timeline, plan.links
+    table = Table(
+        title=f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected",
+        title_justify="left",
+    )
+    for name in ("device", "set", "sub-channel", "reuses", "SNR", "rate", "computes", "uploads from", "to"):
+        table.add_column(name, justify="right")
+    for i, device in enumerate(timeline.device):
+        missed = bool(timeline.missed[i])
+        table.add_row(
+            str(device),
+            "–" if missed else str(timeline.aggregation_set[i] + 1),
+            "misses" if missed else str(timeline.subchannel[i]),
+            "–" if timeline.predecessor[i] < 0 else f"of {timeline.predecessor[i]}",
+            f"{10 * np.log10(max(links.snr[device], 1e-300)):.1f} dB",
+            rate(float(links.rate_bps[device])),
+            duration(float(timeline.ready[i])),
+            "–" if missed else duration(float(timeline.start[i])),
+            "–" if missed else duration(float(timeline.end[i])),
+        )
+    yield table
+    sets = int(timeline.aggregation_set.max(initial=-1)) + 1
+    yield Text(
+        f"{sets} aggregation sets; a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
+        f"The round lasts {duration(timeline.makespan)} (makespan); no schedule of these devices is shorter than "
+        f"{duration(timeline.lower_bound)} (largest T_tot, eq. 11)."
+    )
+    if missed_devices := timeline.device[timeline.missed].tolist():
+        yield Text(f"Miss the round: {spans(missed_devices)}.")
+    for warning in plan.warnings:
+        yield Text(f"Warning: {warning}.", style="yellow")
+
+
+def plan_as_json(plan: Plan) -> dict[str, object]:
+    """The same for programs."""
+    timeline = plan.timeline
+    frame = pd.DataFrame(
+        {
+            "device": timeline.device,
+            "aggregation_set": timeline.aggregation_set,
+            "subchannel": timeline.subchannel,
+            "predecessor": timeline.predecessor,
+            "ready_seconds": timeline.ready,
+            "start_seconds": timeline.start,
+            "end_seconds": timeline.end,
+            "missed": timeline.missed,
+        }
+    ).replace([np.inf], np.nan)
+    rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
+    return {
+        "makespan_seconds": timeline.makespan,
+        "lower_bound_seconds": timeline.lower_bound,
+        "model_bits": plan.model_bits,
+        "warnings": plan.warnings,
+        "uploads": rows,
+    }
+
+
+# -------------------------------------------------------------------------------- progress
+
+
+class ProgressDisplay:
+    """A live line on a terminal; elsewhere a plain line now and then and at every event."""
+
+    def __init__(self, console: Console, rounds: int) -> None:
+        self._console, self._rounds = console, rounds
+        self._bar = Progress(
+            TextColumn("round"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[eta]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("run", total=rounds, facts="", eta="")
+        self._live = Live(self._bar, console=console, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, progress: RunProgress) -> None:
+        """After each round."""
+        record, state = progress.record, progress.state
+        for event in record.events:
+            if event.kind == "split":
+                sides = f"{spans(event.detail['first'])} | {spans(event.detail['second'])}"
+                self._say(f"round {record.round}: cluster {event.node} splits into {sides}")
+            elif event.kind in ("stop", "reopen"):
+                word = "has stopped" if event.kind == "stop" else "is open again"
+                self._say(f"round {record.round}: cluster {event.node} {word}")
+        per_round = progress.wall_seconds / (record.round - progress.done_before)
+        eta = f"about {duration(per_round * (progress.rounds - record.round))} left"
+        facts = _facts(progress)
+        if self._live:
+            self._bar.update(self._task, completed=record.round, facts=facts, eta=eta)
+        elif record.round % max(1, self._rounds // PLAIN_LINES) == 0 or state.round == self._rounds:
+            self._console.print(f"round {record.round}/{self._rounds}  {facts}  {eta}", soft_wrap=True, highlight=False)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def _facts(progress: RunProgress) -> str:
+    record = progress.record
+    parts = [f"{len(progress.state.tree.leaves())} cluster(s)"]
+    if record.evaluation is not None:
+        accuracy = record.evaluation.accuracy
+        parts.append(f"accuracy {percent(float(accuracy.mean()))}, worst {percent(float(accuracy.min()))}")
+    norms = [c for c in record.clusters if c.mean_norm is not None and c.max_norm is not None]
+    if norms:
+        largest = max(norms, key=lambda c: c.max_norm or 0.0)
+        parts.append(f"norms mean {largest.mean_norm:.3f} max {largest.max_norm:.3f}")
+    parts.append(f"simulated {duration(progress.state.seconds)}")
+    return "  ".join(parts)
+
+
+# -------------------------------------------------------------------------------- a finished run
+
+
+def show_run(run: Run) -> Iterator[RenderableType]:
+    """The closing tables of a run, read from its directory."""
+    summary = run.summary
+    models = run.models
+    by_model = {str(name): part.set_index("device")["accuracy"] for name, part in models.groupby("model")}
+    yield _clusters(run, by_model)
+    yield _groups(run, by_model)
+    yield Group(*_facts_of(summary))
+
+
+def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
+    table = Table(title="Clusters found", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("cluster", "devices", "since round", "stopped", "worst", "mean", "best"):
+        table.add_column(name, justify="left" if name in ("cluster", "devices") else "right")
+    for node in run.tree:
+        if not node["children"]:
+            accuracy = by_model[node["name"]].loc[node["members"]]
+            stopped = node["stopped_round"]
+            table.add_row(
+                node["name"],
+                spans(node["members"]),
+                str(node["born_round"]),
+                "not yet" if stopped is None else f"round {stopped}",
+                percent(accuracy.min()),
+                percent(accuracy.mean()),
+                percent(accuracy.max()),
+            )
+    return table
+
+
+def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
+    """Every planted group under the one model and under its devices' own."""
+    devices = run.devices.set_index("device")
+    own = pd.Series(
+        {device: by_model[n["name"]].loc[device] for n in run.tree if not n["children"] for device in n["members"]}
+    )
+    kind = run.config.run.conventional
+    note = "trained on by everybody" if kind == "continued" else "as it stood at the first split"
+    table = Table(
+        title=f"One model for all ({note}) against a model per cluster", title_justify="left", box=box.SIMPLE_HEAD
+    )
+    for name in (
+        "planted group",
+        "devices",
+        "one model: worst",
+        "mean",
+        "own model: worst",
+        "mean",
+        "gain of the worst",
+    ):
+        table.add_column(name, justify="left" if name in ("planted group", "devices") else "right")
+    groups = [(str(name), part.index) for name, part in devices.groupby("planted_group")]
+    if len(groups) > 1:
+        groups.append(("all", devices.index))
+    for name, members in groups:
+        before, after = by_model["conventional"].loc[members], own.loc[members]
+        table.add_row(
+            name,
+            spans(members.tolist()),
+            percent(before.min()),
+            percent(before.mean()),
+            percent(after.min()),
+            percent(after.mean()),
+            f"{100 * (after.min() - before.min()):+.1f}",
+        )
+    return table
+
+
+def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
+    def number(name: str) -> float:
+        value = summary[name]
+        assert isinstance(value, int | float)
+        return float(value)
+
+    def line(label: str, text: str) -> Text:
+        return Text(f"{label:<12}{text}")
+
+    found = f"{summary['clusters']} cluster(s)"
+    if summary["adjusted_rand_index"] is not None:
+        ari = number("adjusted_rand_index")
+        exact = ": exactly the planted groups" if ari == 1.0 else ""
+        found += f", adjusted Rand index {ari:.2f}{exact}"
+    if summary["first_split_round"] is not None:
+        found += (
+            f"; splits in rounds {summary['first_split_round']} to {summary['last_split_round']}"
+            f" ({duration(number('first_split_seconds'))} to {duration(number('last_split_seconds'))})"
+        )
+    yield line("Groups", found)
+    yield line(
+        "Fairness",
+        f"accuracy {percent(number('accuracy_min'))} to {percent(number('accuracy_max'))}"
+        f" (gap {100 * number('accuracy_gap'):.1f} points), worst tenth {percent(number('accuracy_worst_tenth'))},"
+        f" Jain of accuracy {number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}",
+    )
+    yield line(
+        "Cost",
+        f"{duration(number('simulated_seconds'))} simulated in {summary['rounds']} rounds,"
+        f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {number('energy_joules'):.3g} J;"
+        f" {duration(number('wall_seconds'))} of computing here",
+    )

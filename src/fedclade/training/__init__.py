@@ -1,0 +1,43 @@
+"""How updates come about: local SGD on the devices' data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fedclade.arrays import Floats, Ints, Singles
+
+__all__ = ["Evaluation", "StopRequested", "Trainer"]
+
+StopRequested = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One entry for each device asked about."""
+
+    accuracy: Floats
+    loss: Floats
+
+
+class Trainer(Protocol):
+    """What the server needs of the devices. Models are rows of one float32 matrix."""
+
+    parameters: int
+
+    def initial_model(self) -> Singles:
+        """w0, flat."""
+        ...
+
+    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of each device, one row each, after E epochs from ``models[model_of[i]]``."""
+        ...
+
+    def evaluate(
+        self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
+    ) -> Evaluation:
+        """Accuracy and mean loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
+        ...
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """The flat model as named arrays, as the module knows them."""
+        ...
