@@ -18,7 +18,6 @@ from fedclade.errors import Interrupted, UserError
 
 app = typer.Typer(
     help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -32,10 +31,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and 
 
 def main() -> None:
     """The entry point: user errors become one line and exit code 2."""
+    words = sys.argv[1:] or ["--help"]
     try:
-        app()
+        sys.exit(typer.main.get_command(app).main(words, "fedclade", standalone_mode=False) or 0)
     except UserError as error:
         print(f"fedclade: {error}", file=sys.stderr)
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what typer says of a word it does not know
+            raise
+        print(f"fedclade: {error.format_message()} (see: fedclade --help)", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,17 +113,20 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Simulate a run, with progress; Ctrl-C checkpoints it, --resume goes on."""
+    if resume is not None and (out is not None or overwrite):
+        raise UserError("--resume goes on in its own directory: leave out --out and --overwrite")
+    if resume is None:
+        configuration.load(source or "quickstart", overrides)  # a typo should not wait for torch
+
     from fedclade.experiments import Experiment
     from fedclade.report import terminal
     from fedclade.runs import free_folder, read_config
 
-    if resume is not None and (out is not None or overwrite):
-        raise UserError("--resume goes on in its own directory: leave out --out and --overwrite")
     signals = _Signals()
-    if resume is not None and source is None and not overrides:
-        experiment = Experiment(read_config(resume), stop_requested=signals.received)
-    else:
-        experiment = Experiment(source or "quickstart", overrides, stop_requested=signals.received)
+    if resume is not None:
+        read_config(resume)  # says so if there is no run
+        source = source or str(resume / "config.toml")
+    experiment = Experiment(source or "quickstart", overrides, stop_requested=signals.received)
     folder = resume or out or free_folder(Path("runs"), experiment.name)
     console = _console(quiet or as_json)
     if not (quiet or as_json):

@@ -110,6 +110,12 @@ class TrainingConfig(Section):
     learning_rate_decay: float = Field(1.0, gt=0, le=1, description="multiplies η after every round")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the local SGD, fresh each round")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty of the local SGD")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
+    engine: Literal["auto", "sequential", "workers", "batched"] = Field(
+        "auto",
+        description="how devices are trained: the plain loop, worker processes, dense models stacked; auto picks",
+    )
+    workers: int | None = Field(None, ge=1, description="processes that train; unset: one per core if worth it")
 
 
 class EdgeConfig(Section):
@@ -225,12 +231,18 @@ class Config(Section):
     clustering: ClusteringConfig = ClusteringConfig()
 
     @model_validator(mode="after")
-    def _groups_fit(self) -> Self:
+    def _sections_fit(self) -> Self:
         if len(self.incongruence.groups) > self.population.devices:
             raise _Complaint(
                 "incongruence.groups",
                 list(self.incongruence.groups),
                 f"more groups than devices ({self.population.devices})",
+            )
+        if self.population.partition == "writer" and self.incongruence.kind == "disjoint-classes":
+            raise _Complaint(
+                "incongruence.kind",
+                "disjoint-classes",
+                "a writer writes all classes; take another population.partition",
             )
         return self
 
@@ -263,7 +275,7 @@ def load(source: str | Path | Mapping[str, Any] | None = None, overrides: Iterab
         text, origin = _read(str(source))
         try:
             data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # TOMLDecodeError is one; so is a number of too many digits
             raise UserError(f"{origin}: not valid TOML: {error}") from error
     data = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
     overridden = set()
@@ -297,11 +309,11 @@ def _read(name: str) -> tuple[str, str]:
 def _parse_override(override: str) -> tuple[str, object]:
     path, equals, text = override.partition("=")
     path = path.strip()
-    if not equals or path.count(".") != 1:
+    if not equals or len(parts := path.split(".")) != 2 or not all(parts):
         raise UserError(f"--set {override!r}: must be section.field=value, e.g. run.seed=7")
     try:
         return path, tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return path, text.strip()  # a bare word is a string
 
 
@@ -317,10 +329,11 @@ def _one_line(error: ValidationError, origin: str, overridden: set[str]) -> str:
         known = Config.model_fields if len(location) == 1 else section_fields(location[0])
         right = f"no such {'section' if len(location) == 1 else 'field'}; {near_miss(location[-1], known)}"
     else:  # a union of types gives one finding for each of them
-        same = [entry for entry in error.errors() if entry["loc"][:2] == first["loc"][:2]]
-        right = " or ".join(_plain(entry["type"], entry.get("ctx", {}), entry["msg"]) for entry in same)
+        same = [e for e in error.errors() if e["loc"][:2] == first["loc"][:2] and len(e["loc"]) == len(first["loc"])]
+        right = " or ".join(dict.fromkeys(_plain(e["type"], e.get("ctx", {}), e["msg"]) for e in same))
     field = ".".join(location[:2])
-    where = f"--set {field}" if field in overridden else f"{origin}: {field}"
+    by_override = any(f"{path}.".startswith(f"{field}.") for path in overridden)
+    where = f"--set {field}" if by_override else f"{origin}: {field}"
     shown = "" if isinstance(value, Mapping) else f" = {json.dumps(value, default=str, ensure_ascii=False)}"
     others = len({entry["loc"][:2] for entry in error.errors()}) - 1
     more = f" (and {others} more)" if others else ""
@@ -377,4 +390,4 @@ def _toml_value(value: object) -> str:
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows a bare DEL, TOML does not

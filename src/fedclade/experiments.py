@@ -15,11 +15,11 @@ from fedclade.config import Config
 from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.errors import Interrupted, UserError
 from fedclade.population import Population, build_population
-from fedclade.runs import Run, RunWriter, differences, free_folder, read_config, read_state
+from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
 from fedclade.scheduling import Timeline
 from fedclade.server import RoundRecord, Server, ServerState
 from fedclade.training import StopRequested, Trainer
-from fedclade.training.sequential import SequentialTrainer
+from fedclade.training.engines import Engine, build_trainer, choose_engine
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,14 @@ class Experiment:
         return build_population(self.config)
 
     @cached_property
+    def engine(self) -> Engine:
+        """How they are trained."""
+        return choose_engine(self.config, self.population)
+
+    @cached_property
     def trainer(self) -> Trainer:
         """How updates come about."""
-        return SequentialTrainer(self.config, self.population, self._stop_requested)
+        return build_trainer(self.engine, self.config, self.population, self._stop_requested)
 
     @cached_property
     def edge(self) -> SimulatedEdge:
@@ -124,8 +129,7 @@ class Experiment:
             )
         if run.finished:
             return run
-        state, wall = read_state(run.folder, self.trainer.parameters, self.server.initial_state())
-        writer = RunWriter.reopen(run.folder, state)
+        writer, state, wall = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
         writer.describe(self.devices())
         return self._go_on(writer, state, wall, on_round)
 

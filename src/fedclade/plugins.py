@@ -12,6 +12,8 @@ from fedclade.errors import UserError
 def load(field: str, spec: str) -> object:
     """The object that ``spec`` names; the folder the user stands in counts as importable."""
     module_name, _, attribute = spec.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UserError(f"{field} = {spec!r}: must be package.module:attribute")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -25,7 +27,7 @@ def load(field: str, spec: str) -> object:
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:
-    """``: did you mean 'x'?`` if something known is close to the word, else the list of what is known."""
+    """``did you mean 'x'?`` if something known is close to the word, else the list of what is known."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(known)

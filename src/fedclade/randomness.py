@@ -20,4 +20,4 @@ def derived_seed(seed: int, purpose: str, *counters: int) -> int:
 
 
 def _sequence(seed: int, purpose: str, counters: tuple[int, ...]) -> np.random.SeedSequence:
-    return np.random.SeedSequence((seed, zlib.crc32(purpose.encode()), *counters))
+    return np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()), *counters))

@@ -87,26 +87,32 @@ class RunWriter:
             with _locked(folder):
                 pass  # nobody is writing it
             shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be made: {error.strerror}") from error
         lock = _take_lock(folder)
         _write_beside(folder / "config.toml", configuration.to_toml(config).encode())
         return cls(folder, lock)
 
     @classmethod
-    def reopen(cls, folder: Path, state: ServerState) -> "RunWriter":
-        """An existing run, its rows cut back to the checkpoint."""
-        writer = cls(folder, _take_lock(folder))
+    def reopen(cls, folder: Path, parameters: int, initial: ServerState) -> tuple["RunWriter", ServerState, float]:
+        """An existing run at its checkpoint (see ``read_state``), later rows cut off; a damaged one stays as it is."""
+        lock = _take_lock(folder)
         try:
-            (last,) = writer._db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
-            with writer._db:
-                for table in PER_ROUND:
-                    writer._db.execute(f"DELETE FROM {table} WHERE round > ?", (state.round,))
-                writer._db.execute("DELETE FROM models")
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"{folder / 'run.db'}: damaged: {error}") from error
-        if last < state.round:
-            raise UserError(f"{folder / 'run.db'}: ends at round {last}, before the checkpoint of round {state.round}")
-        return writer
+            state, wall_seconds = read_state(folder, parameters, initial)
+            last = _last_round(folder / "run.db")
+            if last < state.round:
+                raise UserError(f"{folder / 'run.db'}: ends at round {last}, before the checkpoint's {state.round}")
+            writer = cls(folder, lock)
+        except UserError:
+            lock.close()
+            raise
+        with writer._db:
+            for table in PER_ROUND:
+                writer._db.execute(f"DELETE FROM {table} WHERE round > ?", (state.round,))
+            writer._db.execute("DELETE FROM models")
+        return writer, state, wall_seconds
 
     def describe(self, devices: pd.DataFrame) -> None:
         """Who the devices are: one row each."""
@@ -185,7 +191,9 @@ class RunWriter:
         _write_beside(self.folder / "summary.json", json.dumps(summary, indent=1).encode())
 
     def close(self) -> None:
-        """Fold the write-ahead log into run.db and let go of the directory."""
+        """Fold the write-ahead log into run.db, or else readers would make it again, and let go of the directory."""
+        with contextlib.suppress(sqlite3.OperationalError):  # someone is reading just now
+            self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
         self._lock.close()
 
@@ -333,12 +341,43 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
         )
         if state.updates.shape != initial.updates.shape or any(len(m) != parameters for m in state.models.values()):
             raise ValueError(f"made by another model or population: {state.updates.shape}")
+        return state, float(facts["wall_seconds"])
     except (OSError, ValueError, KeyError, TypeError, AssertionError, SafetensorError) as error:
         raise UserError(f"{path.parent}: the checkpoint is damaged: {error}") from error
-    return state, float(facts["wall_seconds"])
+
+
+def _last_round(path: Path) -> int:
+    """The last round in run.db, 0 where it was not made yet; refuses a damaged file, and changes nothing."""
+    if not path.is_file():
+        return 0
+    with _reading(path) as db:
+        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(" ".join(found.split()))
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'rounds'").fetchone() is None:
+            return 0
+        (last,) = db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
+        return int(last)
 
 
 # -------------------------------------------------------------------------------- reading
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """run.db, to read only."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            yield db
+    except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
+        raise UserError(f"{path}: damaged: {error}") from error
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: damaged: {error}") from error
 
 
 class Run:
@@ -361,7 +400,7 @@ class Run:
         """The headline numbers of a finished run."""
         if not self.finished:
             raise UserError(f"{self.folder}: not finished; continue it with: fedclade run --resume {self.folder}")
-        summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text("utf-8"))
+        summary: dict[str, Any] = _read_json(self.folder / "summary.json")
         return summary
 
     @property
@@ -372,7 +411,7 @@ class Run:
             (self.folder / "state/state.json", "tree"),
         ):
             if path.is_file():
-                data = json.loads(path.read_text("utf-8"))
+                data = _read_json(path)
                 tree: list[dict[str, Any]] = data[key] if key else data
                 return tree
         return []
@@ -387,7 +426,7 @@ class Run:
 
     def table(self, name: str) -> pd.DataFrame:
         """One table of run.db."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.folder / 'run.db'}?mode=ro", uri=True)) as db:
+        with _reading(self.folder / "run.db") as db:
             return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
 
     @property

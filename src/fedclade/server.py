@@ -20,6 +20,7 @@ from fedclade.clustering import (
     bipartition,
     cosine_similarity,
     cut_facts,
+    enough_heard,
     gamma_test,
     judge,
     mean_similarity_to,
@@ -40,8 +41,8 @@ CONVENTIONAL = "conventional"
 class ServerState:
     """Everything between two rounds.
 
-    ``updates`` is handed on from state to state: a round overwrites the rows of the devices it hears before it reads
-    them, so repeating a round from an earlier state gives the same result.
+    ``updates`` is handed on from state to state, not copied: a round overwrites the rows of the devices it hears before
+    it reads them, so repeating a round from the state just before it gives the same result.
     """
 
     round: int  # rounds done
@@ -57,7 +58,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling: split, stop, reopen, missed, placed."""
+    """Something worth telling: split, stop, reopen, missed, placed, incident."""
 
     kind: str
     node: str
@@ -146,26 +147,27 @@ class Server:
         chosen = self._checked(self.policy.select(situation))
         timeline = self._plan(chosen, links.compute_seconds, links)
         computing = np.sort(timeline.arrived) if self.policy.choose_uploads is None else chosen
-        if self._over_budget(state, timeline):
-            return None
         tree, events = self._place_unheard(state, computing)
 
         leaf_of = tree.leaf_of()
         names = sorted({leaf_of[device] for device in computing})
+        broadcast = self.edge.broadcast_seconds(len(names))
+        if self.policy.choose_uploads is None and self._over_budget(state, broadcast, timeline):
+            return None
         models = self._stack(state.models, names)
         updates = self.trainer.train(round_, models, computing, self._index(leaf_of, computing, names))
         if self.policy.choose_uploads is not None:  # the server must hear all norms before it can choose
-            uploading = self._checked(self.policy.choose_uploads(situation, computing, update_norms(updates)))
+            uploading = self._checked(
+                self.policy.choose_uploads(situation, computing, update_norms(updates)), computing
+            )
             waited = np.full_like(links.compute_seconds, links.compute_seconds[computing].max(initial=0.0))
             timeline = self._plan(uploading, waited, links)
-            if self._over_budget(state, timeline):
+            if self._over_budget(state, broadcast, timeline):
                 return None
             updates = updates[np.isin(computing, timeline.arrived)]
 
         heard = np.sort(timeline.arrived)
-        broadcast = self.edge.broadcast_seconds(len(names))
-        idle = 0.0 if len(heard) else self.config.scheduling.deadline_seconds or 0.0
-        duration = broadcast + timeline.makespan + idle
+        duration = self._duration(broadcast, timeline)
         energy = np.zeros(len(self.samples))
         energy[computing] += links.compute_joules[computing]
         energy[heard] += links.upload_joules[heard]
@@ -184,7 +186,9 @@ class Server:
             Event("missed", leaf_of[device], int(device), {"reason": reason})
             for device, reason in _missed(timeline, links)
         ]
-        after, clusters, more = self._cluster(after, heard, situation)
+        events += [Event("incident", "", detail={"what": what}) for what in self.trainer.incidents]
+        self.trainer.incidents.clear()
+        after, clusters, more = self._cluster(after, heard)
         after = self._continue_conventional(state, after)
         last = self.finished(after) is not None
         evaluate = round_ % self.config.run.evaluate_every == 0 or last
@@ -210,7 +214,7 @@ class Server:
         ready = links.compute_seconds
         if self.policy.choose_uploads is not None:
             ready = np.full_like(ready, ready[chosen].max(initial=0.0))
-            chosen = self._checked(self.policy.choose_uploads(situation, chosen, np.ones(len(chosen))))
+            chosen = self._checked(self.policy.choose_uploads(situation, chosen, np.ones(len(chosen))), chosen)
         return self._plan(chosen, ready, links)
 
     # -------------------------------------------------------------------------------- before training
@@ -241,7 +245,7 @@ class Server:
         every = self.config.scheduling.recheck_every
         return every > 0 and round_ > stopped_round and (round_ - stopped_round) % every == 0
 
-    def _checked(self, chosen: Ints) -> Ints:
+    def _checked(self, chosen: Ints, computing: Ints | None = None) -> Ints:
         """A policy may be the user's own: hold it to its contract."""
         ids = np.asarray(chosen)
         if ids.ndim != 1 or (len(ids) and not np.issubdtype(ids.dtype, np.integer)):
@@ -250,6 +254,8 @@ class Server:
             raise UserError(
                 f"policy {self.policy.name!r}: gave {ids.tolist()}; ids must be distinct and below {len(self.samples)}"
             )
+        if computing is not None and not np.isin(ids, computing).all():
+            raise UserError(f"policy {self.policy.name!r}: lets {ids.tolist()} upload, of whom some did not compute")
         return np.sort(ids.astype(np.int64))
 
     def _plan(self, devices: Ints, ready: Floats, links: Links) -> Timeline:
@@ -263,9 +269,14 @@ class Server:
             deadline=scheduling.deadline_seconds,
         )
 
-    def _over_budget(self, state: ServerState, timeline: Timeline) -> bool:
+    def _duration(self, broadcast: float, timeline: Timeline) -> float:
+        """Models out, uploads in; where nobody can upload, the deadline is waited for in vain."""
+        idle = 0.0 if len(timeline.arrived) else self.config.scheduling.deadline_seconds or 0.0
+        return broadcast + timeline.makespan + idle
+
+    def _over_budget(self, state: ServerState, broadcast: float, timeline: Timeline) -> bool:
         budget = self.config.run.time_budget_seconds
-        return budget is not None and state.seconds + timeline.makespan > budget
+        return budget is not None and state.seconds + self._duration(broadcast, timeline) > budget
 
     def _place_unheard(self, state: ServerState, computing: Ints) -> tuple[Tree, list[Event]]:
         """A device never heard before takes the leaf whose model has the smallest loss on its data."""
@@ -287,18 +298,18 @@ class Server:
 
     # -------------------------------------------------------------------------------- after training
 
-    def _cluster(
-        self, state: ServerState, heard: Ints, situation: Situation
-    ) -> tuple[ServerState, list[ClusterRecord], list[Event]]:
+    def _cluster(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[ClusterRecord], list[Event]]:
         """For each cluster: norms, then stop, split or go on; then each (new) cluster's model is averaged."""
         clusters, events = [], []
         for leaf in state.tree.leaves():
             present = np.intersect1d(heard, np.array(leaf.devices))
             norms = self._norms(state.updates[present], present, state.round)
             verdict: Verdict | Literal["stopped"] = "stopped"
-            if leaf.stopped_round is None or self._recheck(leaf.stopped_round, state.round):
+            if leaf.stopped_round is None or (
+                self._recheck(leaf.stopped_round, state.round) and enough_heard(norms, len(leaf.devices))
+            ):
                 verdict = self._judge(norms, len(leaf.devices), state.round)
-                if leaf.stopped_round is not None and verdict != "stop" and norms.heard:
+                if leaf.stopped_round is not None and verdict != "stop":
                     state = replace(state, tree=state.tree.with_stop(leaf.name, None))
                     events.append(Event("reopen", leaf.name, detail={"mean_norm": norms.mean, "max_norm": norms.max}))
                 elif leaf.stopped_round is None and verdict == "stop":

@@ -1,7 +1,7 @@
 """Finding the groups: similarity, bipartition, criteria, and the tree of models."""
 
 from fedclade.clustering.bipartition import bipartition
-from fedclade.clustering.criteria import CutFacts, Norms, Verdict, cut_facts, gamma_test, judge
+from fedclade.clustering.criteria import CutFacts, Norms, Verdict, cut_facts, enough_heard, gamma_test, judge
 from fedclade.clustering.similarity import (
     cosine_similarity,
     mean_similarity_to,
@@ -21,6 +21,7 @@ __all__ = [
     "bipartition",
     "cosine_similarity",
     "cut_facts",
+    "enough_heard",
     "gamma_test",
     "judge",
     "mean_similarity_to",

@@ -24,11 +24,18 @@ def bipartition(similarity: Singles, method: Literal["minmax", "average", "compl
     count = len(similarity)
     if count < 2 * min_size or count < 2:
         return None
+    # which of several equally good cuts is taken must not depend on how the devices are numbered
+    order = np.argsort(np.sort(similarity, axis=1).sum(axis=1, dtype=np.float64), kind="stable")
+    similarity = similarity[np.ix_(order, order)]
     distances = 1.0 - similarity[np.triu_indices(count, 1)].astype(np.float64)
     merges = linkage(distances, "single" if method == "minmax" else method)
-    side = _minmax(merges, count, min_size) if method == "minmax" else _top_cut(merges, similarity, min_size)
+    cut = _minmax(merges, count, min_size) if method == "minmax" else _top_cut(merges, similarity, min_size)
+    if cut is None:
+        return None
+    side = np.empty(count, dtype=bool)
+    side[order] = cut
     # which child is the second must not depend on the method: the one without the first member
-    return side if side is None or not side[0] else ~side
+    return ~side if side[0] else side
 
 
 def _minmax(merges: Floats, count: int, min_size: int) -> Bools:

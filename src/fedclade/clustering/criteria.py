@@ -28,9 +28,14 @@ class Norms:
     heard: int
 
 
+def enough_heard(norms: Norms, members: int) -> bool:
+    """Whether so many of a cluster were heard that their norms tell of all."""
+    return norms.heard >= min(MIN_HEARD, members)
+
+
 def judge(norms: Norms, members: int, round_: int, config: ClusteringConfig) -> Verdict:
     """Standing still while someone pulls hard: split. Standing still and nobody pulls: stop."""
-    if round_ <= config.warmup_rounds or norms.heard < min(MIN_HEARD, members) or norms.mean >= config.epsilon1:
+    if round_ <= config.warmup_rounds or not enough_heard(norms, members) or norms.mean >= config.epsilon1:
         return "go-on"
     if norms.max < config.epsilon2:
         return "stop"

@@ -52,7 +52,7 @@ def populate(config: Config, source: ImageSet) -> Population:
     seed = config.run.seed
     groups = config.incongruence.groups if config.incongruence.kind != "none" else (1,)
     group = group_of_devices(groups, config.population.devices)
-    allowed = allowed_classes(config.incongruence, source.classes, group, seed)
+    allowed = allowed_classes(config.incongruence, np.unique(source.labels), group, seed)
     dealt = deal(config.population, source.labels, source.writers, allowed, seed)
 
     images = np.empty((sum(map(len, dealt)), *source.images.shape[1:]), dtype=np.uint8)

@@ -14,19 +14,19 @@ def group_of_devices(weights: tuple[int, ...], devices: int) -> Ints:
     exact = np.array(weights) * (devices / sum(weights))
     sizes = np.maximum(1, np.floor(exact)).astype(np.int64)
     while sizes.sum() > devices:
-        sizes[np.argmax(sizes)] -= 1
+        sizes[np.argmax(np.where(sizes > 1, sizes - exact, -np.inf))] -= 1
     for group in np.argsort(-(exact - sizes), kind="stable")[: devices - sizes.sum()]:
         sizes[group] += 1
     return np.repeat(np.arange(len(weights)), sizes)
 
 
-def allowed_classes(config: IncongruenceConfig, classes: int, group: Ints, seed: int) -> list[Ints]:
-    """The classes each device may hold: all, or its group's own share of them."""
+def allowed_classes(config: IncongruenceConfig, classes: Ints, group: Ints, seed: int) -> list[Ints]:
+    """The classes each device may hold: all that occur, or its group's own share of them."""
     groups = len(config.groups)
     if config.kind != "disjoint-classes":
-        return [np.arange(classes)] * len(group)
-    if groups > classes:
-        raise UserError(f"incongruence.groups: {groups} groups cannot share {classes} classes without overlap")
+        return [classes] * len(group)
+    if groups > len(classes):
+        raise UserError(f"incongruence.groups: {groups} groups cannot share {len(classes)} classes without overlap")
     shares = np.array_split(generator(seed, "disjoint").permutation(classes), groups)
     return [np.sort(shares[g]) for g in group]
 
@@ -48,5 +48,5 @@ def rotate(images: Bytes, degrees: float) -> Bytes:
     quarters, rest = divmod(degrees, 90.0)
     if rest == 0:
         return np.ascontiguousarray(np.rot90(images, int(quarters), axes=(-2, -1)))
-    turned: Bytes = ndimage.rotate(images, -degrees, axes=(-2, -1), reshape=False, order=1)
+    turned: Bytes = ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
     return turned

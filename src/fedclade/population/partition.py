@@ -32,10 +32,10 @@ def device_sizes(config: PopulationConfig, available: int, seed: int) -> Ints:
 
 def _power_law(uniform: np.ndarray, low: float, high: float, exponent: float) -> np.ndarray:
     """Inverse of the distribution p(n) ~ n^-exponent on [low, high]."""
-    power = 1.0 - exponent
+    power, ratio = 1.0 - exponent, high / low
     if abs(power) < 1e-9:
-        return np.asarray(low * (high / low) ** uniform)
-    return np.asarray((low**power + uniform * (high**power - low**power)) ** (1.0 / power))
+        return np.asarray(low * ratio**uniform)
+    return np.asarray(low * (1.0 + uniform * (ratio**power - 1.0)) ** (1.0 / power))
 
 
 def deal(config: PopulationConfig, labels: Ints, writers: Ints | None, allowed: list[Ints], seed: int) -> list[Ints]:
@@ -44,11 +44,14 @@ def deal(config: PopulationConfig, labels: Ints, writers: Ints | None, allowed: 
         return _by_writer(config, writers, seed)
     sizes = device_sizes(config, len(labels), seed)
     pools = _class_pools(labels, seed)
-    demand = _class_demand(config, sizes, allowed, [len(pool) for pool in pools], seed)
-    starts = np.zeros(len(pools), dtype=np.int64)
+    supply = np.array([len(pool) for pool in pools])
+    demand, floors = _class_demand(config, sizes, allowed, supply, seed)
+    starts, reserved = np.zeros_like(supply), floors.sum(axis=0)
     dealt: list[Ints] = [np.zeros(0, dtype=np.int64)] * config.devices
     for device in generator(seed, "deal").permutation(config.devices):
-        counts = _affordable(demand[device], np.array([len(pool) for pool in pools]) - starts)
+        reserved -= floors[device]  # min_samples of everybody still to come stay in the pools
+        others = allowed[device] if config.partition != "classes" else allowed[device][:0]
+        counts = _affordable(demand[device], np.maximum(supply - starts - reserved, 0), others)
         parts = [pools[c][starts[c] : starts[c] + counts[c]] for c in np.flatnonzero(counts)]
         starts += counts
         dealt[device] = np.sort(np.concatenate(parts)) if parts else dealt[device]
@@ -66,10 +69,11 @@ def _class_pools(labels: Ints, seed: int) -> list[Ints]:
     return [rng.permutation(np.flatnonzero(labels == c)) for c in range(int(labels.max()) + 1)]
 
 
-def _class_demand(config: PopulationConfig, sizes: Ints, allowed: list[Ints], pool_sizes: list[int], seed: int) -> Ints:
-    """How many images of each class each device would like: devices × classes."""
-    demand = np.zeros((config.devices, len(pool_sizes)), dtype=np.int64)
-    supply = np.array(pool_sizes, dtype=np.float64)
+def _class_demand(
+    config: PopulationConfig, sizes: Ints, allowed: list[Ints], supply: Ints, seed: int
+) -> tuple[Ints, Ints]:
+    """How many images of each class each device would like, and min_samples of them: devices × classes."""
+    demand = np.zeros((config.devices, len(supply)), dtype=np.int64)
     for device, classes in enumerate(allowed):
         rng = generator(seed, "labels", device)
         if config.partition == "iid":
@@ -85,19 +89,19 @@ def _class_demand(config: PopulationConfig, sizes: Ints, allowed: list[Ints], po
             chosen = rng.choice(len(classes), config.classes_per_device, replace=False)
             shares = np.isin(np.arange(len(classes)), chosen) / config.classes_per_device
         demand[device, classes] = rng.multinomial(sizes[device], shares)
+    floors = np.diff(np.cumsum(demand, axis=1) * config.min_samples // sizes[:, None], axis=1, prepend=0)
     if config.partition == "classes":  # a popular class is shared out in proportion, not first come first served
         wanted = np.maximum(demand.sum(axis=0), 1)
-        demand = np.floor(demand * np.minimum(1.0, supply / wanted)).astype(np.int64)
-    return demand
+        demand = np.maximum(np.floor(demand * np.minimum(1.0, supply / wanted)).astype(np.int64), floors)
+    return demand, floors
 
 
-def _affordable(wanted: Ints, left: Ints) -> Ints:
-    """What is wanted as far as it is there; what is short is made up from the other classes the device wants."""
+def _affordable(wanted: Ints, left: Ints, others: Ints) -> Ints:
+    """What is wanted as far as it is there; the rest from the classes wanted most, then from those with most left."""
     counts = np.minimum(wanted, left)
     short = int(wanted.sum() - counts.sum())
-    for c in np.argsort(-wanted, kind="stable"):
-        if short == 0 or wanted[c] == 0:
-            break
+    most_wanted = np.argsort(-wanted, kind="stable")[: np.count_nonzero(wanted)]
+    for c in [*most_wanted, *others[np.argsort(-left[others], kind="stable")]]:
         more = min(short, int(left[c] - counts[c]))
         counts[c] += more
         short -= more

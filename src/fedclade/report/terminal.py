@@ -31,7 +31,7 @@ def rate(bps: float) -> str:
     for unit, size in (("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bps >= size:
             return f"{bps / size:.3g} {unit}"
-    return f"{bps:.2g} bit/s"
+    return f"{bps:.3g} bit/s"
 
 
 def spans(ids: list[int]) -> str:
@@ -226,7 +226,7 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
         "mean",
         "own model: worst",
         "mean",
-        "gain of the worst",
+        "worst gains",
     ):
         table.add_column(name, justify="left" if name in ("planted group", "devices") else "right")
     groups = [(str(name), part.index) for name, part in devices.groupby("planted_group")]

@@ -23,6 +23,7 @@ class Trainer(Protocol):
     """What the server needs of the devices. Models are rows of one float32 matrix."""
 
     parameters: int
+    incidents: list[str]  # what went wrong and was mended since the server last looked
 
     def initial_model(self) -> Singles:
         """w0, flat."""
@@ -40,4 +41,8 @@ class Trainer(Protocol):
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays, as the module knows them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and memory."""
         ...

@@ -1,0 +1,166 @@
+"""One device's local training, and evaluation: what every engine runs, in its own process or in a worker's."""
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedclade.arrays import Ints, Singles
+from fedclade.config import Config
+from fedclade.errors import UserError
+from fedclade.models import build_model
+from fedclade.population import Population
+from fedclade.randomness import derived_seed, generator
+from fedclade.training import Evaluation
+from fedclade.training.batched import DenseStack
+from fedclade.training.flat import bind
+from fedclade.training.lean import compile_lean
+
+EVALUATION_BATCH = 512
+
+Step: TypeAlias = Literal["autograd", "lean", "batched"]
+
+
+class Local:
+    """One module whose parameters are views of a flat vector, and the devices' data.
+
+    ``step = "autograd"`` is the plain reference; ``"lean"`` writes forward and backward out, ``"batched"`` stacks dense
+    nets of several devices, each where the model allows it.
+    """
+
+    def __init__(self, config: Config, population: Population, step: Step) -> None:
+        torch.set_num_threads(1)  # on few shared cores more threads are slower, and one process per core is faster
+        self.config, self._seed = config.training, config.run.seed
+        self._device = _torch_device(config.training.device)
+        self._images = torch.from_numpy(population.images).to(self._device)
+        self._labels = torch.from_numpy(population.labels).to(self._device)
+        self._shares = {"train": population.train, "test": population.test}
+        std, mean = (torch.tensor(v, device=self._device).reshape(-1, 1, 1) for v in (population.std, population.mean))
+        self._scale, self._shift = 1.0 / (255.0 * std), mean / std
+        _, channels, height, width = population.images.shape
+        shape = (channels, height, width)
+        self._module = build_model(config.model, shape, population.classes, self._seed).to(self._device)
+        self._weights, self._gradient = bind(self._module)
+        self.initial: Singles = self._weights.cpu().numpy().copy()
+        self._classes = population.classes
+        on_cpu = self._device.type == "cpu"
+        self._program = compile_lean(self._module) if step == "lean" and on_cpu else None
+        stackable = step == "batched" and on_cpu and DenseStack.fits(self._module)
+        self._stack = DenseStack(self._module) if stackable else None
+        self.devices_at_once = self._stack.devices_at_once if self._stack else 1
+
+    def inputs(self, positions: torch.Tensor) -> torch.Tensor:
+        """Images as the model sees them: float, standardised per channel."""
+        return self._images[positions].float().mul_(self._scale).sub_(self._shift)
+
+    def rate(self, round_: int) -> float:
+        """η in a round."""
+        return self.config.learning_rate * self.config.learning_rate_decay ** (round_ - 1)
+
+    def train(self, round_: int, start: Singles, device: int) -> Singles:
+        """Δw of one device: E epochs of mini-batch SGD from ``start``."""
+        before = torch.from_numpy(start).to(self._device)
+        self._module.train()
+        self._weights.copy_(before)
+        positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
+        gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
+        momentum = torch.zeros_like(self._weights) if self.config.momentum else None
+        rate = self.rate(round_)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed(self._seed, "dropout", round_, device))
+            for order in self.orders(round_, device):
+                for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
+                    gradients(batch)
+                    self._descend(rate, momentum)
+        update: Singles = (self._weights - before).cpu().numpy()
+        return update
+
+    def _autograd_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        images, labels = self.inputs(positions), self._labels[positions]
+
+        def gradients(batch: torch.Tensor) -> None:
+            self._gradient.zero_()
+            functional.cross_entropy(self._module(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+
+        return gradients
+
+    def _lean_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        images = self.inputs(positions)
+        shape, features = images.shape[1:], images.flatten(1).t().contiguous()
+        one_hot = functional.one_hot(self._labels[positions], self._classes).t().float().contiguous()
+        program = self._program
+        assert program is not None
+
+        @torch.no_grad()
+        def gradients(batch: torch.Tensor) -> None:
+            program.gradients(features.index_select(1, batch).view(*shape, -1), one_hot.index_select(1, batch))
+
+        return gradients
+
+    def train_many(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of several devices, one row each: stacked where the model allows it, else one after the other."""
+        if self._stack is None:
+            pairs = zip(devices.tolist(), model_of.tolist(), strict=True)
+            return np.stack([self.train(round_, models[model], device) for device, model in pairs])
+        positions = [torch.from_numpy(self._shares["train"][device]) for device in devices]
+        return self._stack.train(
+            self.config,
+            self.rate(round_),
+            models[model_of],
+            [self.inputs(mine).flatten(1) for mine in positions],
+            [self._labels[mine] for mine in positions],
+            [self.orders(round_, int(device)) for device in devices],
+        )
+
+    def orders(self, round_: int, device: int) -> list[Ints]:
+        """The order of a device's samples in each epoch: the same for every engine."""
+        shuffles = generator(self._seed, "batches", round_, device)
+        return [shuffles.permutation(len(self._shares["train"][device])) for _ in range(self.config.epochs)]
+
+    def _descend(self, rate: float, momentum: torch.Tensor | None) -> None:
+        """One step of SGD, as torch.optim.SGD defines it."""
+        step = self._gradient
+        if self.config.weight_decay:
+            step.add_(self._weights, alpha=self.config.weight_decay)
+        if momentum is not None:
+            step = momentum.mul_(self.config.momentum).add_(step)
+        self._weights.add_(step, alpha=-rate)
+
+    @torch.no_grad()
+    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"]) -> Evaluation:
+        """All devices of one model together, in large batches; then the per-device means."""
+        self._module.eval()
+        accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
+        for model in np.unique(model_of):
+            rows = np.flatnonzero(model_of == model)
+            self._weights.copy_(torch.from_numpy(models[model]))
+            parts = [self._shares[share][devices[row]] for row in rows]
+            right, losses = self._scores(torch.from_numpy(np.concatenate(parts)).to(self._device))
+            ends = np.cumsum([len(part) for part in parts])
+            for row, start, end in zip(rows, [0, *ends], ends, strict=False):
+                accuracy[row], loss[row] = right[start:end].mean(), losses[start:end].mean()
+        return Evaluation(accuracy, loss)
+
+    def _scores(self, positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        right, losses = [], []
+        for batch in torch.split(positions, EVALUATION_BATCH):
+            logits, labels = self._module(self.inputs(batch)), self._labels[batch]
+            right.append(logits.argmax(1) == labels)
+            losses.append(functional.cross_entropy(logits, labels, reduction="none"))
+        return torch.cat(right).cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """The flat model as named arrays."""
+        tensors, end = {}, 0
+        for name, parameter in self._module.named_parameters():
+            start, end = end, end + parameter.numel()
+            tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
+        return tensors
+
+
+def _torch_device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError('training.device = "cuda": torch finds no CUDA device here; use "cpu"')
+    return torch.device(name)

@@ -1,0 +1,139 @@
+"""The simulated radio network as the server sees it."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from fedclade.config import Config, EdgeConfig, RunConfig, TrainingConfig
+from fedclade.edge import SimulatedEdge, duration, plausibility
+
+PARAMETERS = 1_000_000  # 32 Mbit
+IDENTICAL = {  # every device at 20 m, 20 dBm, 1 GHz, without fading
+    "distance_max_m": 20.0,
+    "power_min_dbm": 20.0,
+    "cpu_max_hz": 1e9,
+    "fading": "none",
+}
+
+
+def edge_of(devices=20, seed=1, **settings):
+    config = Config(run=RunConfig(seed=seed), training=TrainingConfig(epochs=10), edge=EdgeConfig(**settings))
+    return SimulatedEdge(config, np.full(devices, 100), 28 * 28 * 8, PARAMETERS)
+
+
+def warnings_of(**settings):
+    edge = edge_of(**settings)
+    return plausibility(edge.observe(1), edge.model_bits)
+
+
+def test_a_round_of_identical_devices_by_hand():
+    # SNR: 20 dBm - 75 dB (20 m) + 114 dBm (noise) = 59 dB; rate: 1e6 x log2(1 + 10^5.9) = 19.5994 Mbit/s
+    # upload: 32 Mbit / rate = 1.632705 s, x 0.1 W = 0.1632705 J
+    # computing: 125,440 x 10 x 100 cycles at 1 GHz = 0.12544 s, x 1e-28 x (1e9)^2 = 0.012544 J
+    links = edge_of(devices=1, **IDENTICAL).observe(1)
+    assert links.snr == pytest.approx([10**5.9])
+    assert links.rate_bps == pytest.approx([19.5994e6], rel=1e-5)
+    assert links.upload_seconds == pytest.approx([1.632705], rel=1e-5)
+    assert links.upload_joules == pytest.approx([0.1632705], rel=1e-5)
+    assert links.compute_seconds == pytest.approx([0.12544])
+    assert links.compute_joules == pytest.approx([0.012544])
+    assert links.total_seconds == pytest.approx([1.632705 + 0.12544], rel=1e-5)
+
+
+@pytest.mark.parametrize(("threshold_db", "within_reach"), [(58.9, True), (59.1, False)])
+def test_within_reach_means_at_or_above_the_snr_threshold(threshold_db, within_reach):
+    links = edge_of(reachable_snr_db=threshold_db, **IDENTICAL).observe(1)  # 59 dB, as above
+    assert (links.reachable == within_reach).all()
+
+
+@pytest.mark.parametrize(
+    ("bandwidth_hz", "subchannel_hz", "count"), [(10e6, 1e6, 10), (10e6, 3e6, 3), (0.3, 0.1, 3), (1e6, 1e6, 1)]
+)
+def test_subchannels_are_the_whole_ones_that_fit(bandwidth_hz, subchannel_hz, count):
+    assert edge_of(bandwidth_hz=bandwidth_hz, subchannel_hz=subchannel_hz).subchannels == count
+
+
+def test_links_of_a_device_do_not_depend_on_how_many_devices_there_are():
+    few, many = vars(edge_of(devices=5).observe(3)), vars(edge_of(devices=50).observe(3))
+    for name, values in few.items():
+        assert np.array_equal(values, many[name][:5]), name
+
+
+def test_links_change_from_round_to_round_and_repeat_for_the_same_round():
+    edge = edge_of()
+    second, first = edge.observe(2), edge.observe(1)
+    assert (first.snr != second.snr).all()
+    assert np.array_equal(second.snr, edge_of().observe(2).snr)
+    assert np.array_equal(first.compute_seconds, second.compute_seconds)
+
+
+def test_another_seed_gives_other_devices_and_other_fading():
+    one, other = edge_of(seed=1), edge_of(seed=2)
+    assert (one.devices.distance_m != other.devices.distance_m).all()
+    fading = [(edge.observe(1).snr / edge.observe(2).snr) for edge in (one, other)]
+    assert (fading[0] != fading[1]).all()
+
+
+def test_broadcast_is_free_or_one_model_after_the_other_at_the_downlink_rate():
+    assert edge_of().broadcast_seconds(3) == 0.0
+    assert edge_of(downlink_bps=8e6).broadcast_seconds(3) == pytest.approx(12.0)  # 3 x 32 Mbit / 8 Mbit/s
+
+
+def test_defaults_raise_no_eyebrow():
+    assert warnings_of() == []
+
+
+def test_the_papers_noise_is_called_out_with_its_snr_and_its_days():
+    # 20 dBm - 75 dB + 10 dBm = -45 dB; 1e6 x log2(1 + 10^-4.5) = 45.62 bit/s; 32 Mbit / 45.62 = 701,400 s = 8.1 days
+    (warning,) = warnings_of(noise="paper-table", **IDENTICAL)
+    assert warning.startswith("median SNR -45 dB: a 32 Mbit upload takes 8 days")
+    assert 'edge.noise = "thermal"' in warning
+
+
+@pytest.mark.parametrize(("noise", "noise_dbm"), [("paper-text", -30.0), ("paper-table", -10.0)])
+def test_the_papers_noise_is_called_out_for_a_usual_population(noise, noise_dbm):
+    (warning,) = warnings_of(noise=noise)
+    snr_db = float(re.search(r"median SNR (-\d+) dB", warning)[1])
+    # a middling device: 5 dBm at 60 m (-35 - 40 log10(30) = -94 dB), fading ln 2 = -1.6 dB
+    assert snr_db == pytest.approx(5.0 - 94.1 - 1.6 - noise_dbm, abs=6.0)
+    assert "days" in warning
+
+
+def test_cycles_per_sample_are_called_out():
+    (warning,) = warnings_of(cycles_per="sample", **IDENTICAL)
+    assert warning.startswith("median computing time 20 µs")  # 20 x 10 x 100 / 1 GHz
+    assert 'edge.cycles_per = "bit"' in warning
+
+
+def test_links_that_carry_nothing_are_counted():
+    edge = edge_of(devices=3, path_gain_db=-4000.0)  # 10^-400 is 0 in floating point
+    links = edge.observe(1)
+    assert np.isinf(links.upload_seconds).all()
+    assert not links.reachable.any()
+    assert "3 of 3 links carry nothing at all" in plausibility(links, edge.model_bits)[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (math.inf, "forever"),
+        (214 * 86400.0, "214 days"),
+        (3 * 86400.0, "3 days"),
+        (2 * 86400.0, "48.0 h"),
+        (3 * 3600.0, "3.0 h"),
+        (2 * 3600.0, "120.0 min"),
+        (180.0, "3.0 min"),
+        (179.0, "179 s"),
+        (39.6, "39.6 s"),
+        (1.0, "1 s"),
+        (0.9997, "1 s"),
+        (0.999, "999 ms"),
+        (0.012, "12 ms"),
+        (0.0009997, "1 ms"),
+        (3e-6, "3 µs"),
+    ],
+)
+def test_durations_a_person_can_read(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_builders import config, error_line, image_set
+from fedclade.population import Population, build_population, populate
+
+COUNT, CLASSES = 400, 5
+SOURCE = image_set(COUNT, CLASSES, shape=(1, 4, 4), writers=np.arange(COUNT) % 7)
+LABEL_OF = {image.tobytes(): label for image, label in zip(SOURCE.images, SOURCE.labels.tolist(), strict=True)}
+WRITER_OF = {image.tobytes(): writer for image, writer in zip(SOURCE.images, SOURCE.writers.tolist(), strict=True)}
+
+settings = st.fixed_dictionaries(
+    {
+        "devices": st.integers(1, 7),
+        "partition": st.sampled_from(["iid", "dirichlet", "classes", "writer"]),
+        "alpha": st.floats(0.05, 10),
+        "classes_per_device": st.integers(1, CLASSES),
+        "sizes": st.sampled_from(["equal", "power-law"]),
+        "min_samples": st.integers(2, 10),
+        "max_samples": st.integers(10, 200),
+        "samples": st.integers(70, 500),
+        "test_share": st.floats(0.01, 0.99),
+    }
+)
+
+
+def contents(population: Population) -> list[bytes]:
+    """Everything in it, as bytes."""
+    arrays = [population.images, population.labels, population.group, *population.train, *population.test]
+    return [array.tobytes() for array in arrays]
+
+
+@given(settings, st.integers(0, 999))
+def test_images_go_to_one_device_each_with_their_labels(plan, seed):
+    population = populate(config(population=plan, run={"seed": seed}), SOURCE)
+    handed_out = [image.tobytes() for image in population.images]
+    assert len(set(handed_out)) == len(handed_out)
+    assert [LABEL_OF[image] for image in handed_out] == population.labels.tolist()
+
+
+@given(settings, st.integers(0, 999))
+def test_a_devices_images_lie_side_by_side_in_two_shares(plan, seed):
+    population = populate(config(population=plan, run={"seed": seed}), SOURCE)
+    assert population.devices == len(population.test) == plan["devices"]
+    assert population.samples.tolist() == [len(train) for train in population.train]
+    both = [np.sort(np.r_[train, test]) for train, test in zip(population.train, population.test, strict=True)]
+    np.testing.assert_array_equal(np.concatenate(both), np.arange(COUNT)[: len(population.images)])
+    assert min(map(len, [*population.train, *population.test])) >= 1
+    assert population.images.flags.c_contiguous
+
+
+@given(settings, st.integers(0, 999))
+def test_devices_hold_what_the_plan_allows(plan, seed):
+    population = populate(config(population=plan, run={"seed": seed}), SOURCE)
+    sizes = population.samples + [len(test) for test in population.test]
+    assert sizes.min() >= plan["min_samples"]
+    devices = np.repeat(np.arange(plan["devices"]), sizes)
+    if plan["partition"] == "writer":
+        writers = [
+            {WRITER_OF[image.tobytes()] for image in population.images[devices == k]} for k in range(plan["devices"])
+        ]
+        assert {len(own) for own in writers} == {1}
+        return
+    assert sizes.sum() <= min(plan["samples"], COUNT)
+    ceiling = plan["max_samples"] if plan["sizes"] == "power-law" else min(plan["samples"], COUNT) // plan["devices"]
+    assert sizes.max() <= ceiling
+    if plan["partition"] == "classes":
+        held = [len(set(population.labels[devices == k])) for k in range(plan["devices"])]
+        assert max(held) <= plan["classes_per_device"]
+
+
+def test_the_default_split_is_80_to_20():
+    population = populate(config(population={"devices": 4, "partition": "iid"}), SOURCE)
+    assert population.samples.tolist() == [80] * 4
+    assert [len(test) for test in population.test] == [20] * 4
+
+
+@pytest.mark.parametrize("kind", ["none", "rotate", "permute-labels", "disjoint-classes"])
+def test_the_seed_and_nothing_else_decides_the_bytes(kind):
+    def made(seed: int) -> list[bytes]:
+        plan = config(run={"seed": seed}, population={"devices": 6}, incongruence={"kind": kind, "groups": [3, 3]})
+        return contents(populate(plan, SOURCE))
+
+    assert made(1) == made(1)
+    assert made(1)[0] != made(2)[0]
+
+
+def test_a_population_knows_its_source():
+    source = image_set(60, classes=3, shape=(3, 4, 5), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    population = populate(config(population={"devices": 2}), source)
+    assert (population.classes, population.mean, population.std) == (3, source.mean, source.std)
+    assert population.bits_per_sample == 480  # 3 × 4 × 5 pixels of 8 bits
+
+
+def test_a_source_may_lack_some_of_its_classes():
+    whole = image_set(100, classes=5)
+    source = replace(whole, labels=2 * whole.labels, classes=10)  # 0, 2, 4, 6, 8 of ten
+    for partition in ("iid", "dirichlet", "classes"):
+        for kind in ("none", "disjoint-classes"):
+            plan = config(
+                population={"devices": 5, "partition": partition, "min_samples": 5},
+                incongruence={"kind": kind, "groups": [3, 2]},
+            )
+            assert set(populate(plan, source).labels) <= {0, 2, 4, 6, 8}
+
+
+def test_the_configured_source_is_read():
+    population = build_population(config(population={"source": "digits", "devices": 3, "partition": "iid"}))
+    assert population.images.shape == (1797, 1, 8, 8)  # 3 × 599
+    assert population.devices == 3
+
+
+def test_too_many_devices_are_refused_by_field():
+    assert error_line(populate, config(population={"devices": 41}), SOURCE).startswith("population.devices = 41: ")

@@ -1,0 +1,169 @@
+"""What a person reads: plans, progress, closing tables."""
+
+import io
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fedclade import Run
+from fedclade.report import terminal
+from tiny_runs import tiny
+
+
+def text_of(*parts: object) -> str:
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    for part in parts:
+        console.print(part)
+    return console.file.getvalue()
+
+
+def cells(text: str, first: str) -> list[str]:
+    """The columns of the table's line that begins with a cell."""
+    lines = ([cell.strip() for cell in line.split("   ") if cell.strip()] for line in text.splitlines())
+    (found,) = (line for line in lines if line and line[0] == first)
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    return tiny().run(tmp_path_factory.mktemp("terminal") / "run")
+
+
+# -------------------------------------------------------------------------------- words and numbers
+
+
+@given(st.lists(st.integers(0, 60), unique=True))
+def test_spans_name_exactly_the_ids_in_as_few_pieces_as_can_be(ids):
+    pieces = [piece.split("-") for piece in terminal.spans(ids).split(", ") if piece]
+    assert [i for piece in pieces for i in range(int(piece[0]), int(piece[-1]) + 1)] == sorted(ids)
+    assert all(int(before[-1]) + 1 < int(after[0]) for before, after in pairwise(pieces))
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.5, "50.0 %"), (1.0, "100.0 %"), (None, "–"), (float("nan"), "–")])
+def test_a_share_is_a_percentage(value, text):
+    assert terminal.percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("bps", "text"),
+    [(12.34e6, "12.3 Mbit/s"), (1e6, "1 Mbit/s"), (150.0, "150 bit/s"), (5e3, "5 kbit/s"), (0, "0 bit/s")],
+)
+def test_a_rate_has_the_unit_that_fits(bps, text):
+    assert terminal.rate(bps) == text
+
+
+# -------------------------------------------------------------------------------- a plan
+
+
+def test_a_plan_shows_who_reuses_whose_sub_channel():
+    planned = tiny("edge.bandwidth_hz=2e6").plan()  # two sub-channels for six devices
+    text = text_of(*terminal.show_plan(planned, 1, "fair"))
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
+    timeline = planned.timeline
+    assert [int(row[0]) for row in rows] == timeline.device.tolist()
+    assert [int(row[1]) for row in rows] == [1, 1, 2, 2, 3, 3]
+    assert [int(row[2]) for row in rows] == timeline.subchannel.tolist()
+    assert [row[3] for row in rows] == ["–", "–", *(f"of {device}" for device in timeline.predecessor[2:])]
+    assert "3 aggregation sets; a model is 0.0208 Mbit." in text  # 650 parameters of 32 bit
+
+
+def test_a_plan_shows_who_misses_the_round():
+    planned = tiny("scheduling.deadline_seconds=1e-9").plan()
+    text = text_of(*terminal.show_plan(planned, 1, "fair"))
+    assert text.count("misses") == 6
+    assert "0 aggregation sets" in text
+    assert "Miss the round: 0-5." in text
+
+
+def test_a_plan_for_programs_is_plain_json():
+    third = sorted(tiny().plan().timeline.end)[2]
+    planned = tiny(f"scheduling.deadline_seconds={third}").plan()
+    data = json.loads(json.dumps(terminal.plan_as_json(planned), allow_nan=False))
+    assert [row["missed"] for row in data["uploads"]] == planned.timeline.missed.tolist()
+    assert sum(row["missed"] for row in data["uploads"]) == 3
+    assert all((row["end_seconds"] is None) == row["missed"] for row in data["uploads"])
+
+
+# -------------------------------------------------------------------------------- progress
+
+
+def progress(folder, *overrides: str, **console: object) -> str:
+    """What a run shows while it goes."""
+    experiment = tiny(*overrides)
+    out = Console(file=io.StringIO(), width=160, **console)
+    with terminal.ProgressDisplay(out, experiment.config.run.rounds) as display:
+        experiment.run(folder, on_round=display)
+    return out.file.getvalue()
+
+
+def test_without_a_terminal_progress_is_plain_lines_and_events(tmp_path):
+    lines = progress(tmp_path / "run").splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "round 1/3",
+        "round 2: cluster 0 splits into 0-2 | 3-5",
+        "round 2/3",
+        "round 3/3",
+    ]
+    assert ["1 cluster(s)" in line for line in lines if "/" in line] == [True, False, False]
+    for word in ("accuracy", "worst", "norms mean", "simulated", "left"):
+        assert word in lines[0]
+
+
+def test_a_long_run_prints_a_line_only_now_and_then(tmp_path):
+    lines = progress(tmp_path / "run", "run.rounds=50", "run.conventional=frozen", "training.epochs=1").splitlines()
+    rounds = [int(line.split()[1].split("/")[0]) for line in lines if "/50" in line]
+    assert rounds == list(range(2, 51, 2))
+
+
+def test_stops_are_told(tmp_path):
+    limits = ("clustering.epsilon1=9", "clustering.epsilon2=9")  # everything is calm, after one round of warm-up
+    assert "round 2: cluster 0 has stopped" in progress(tmp_path / "run", *limits)
+
+
+def test_on_a_terminal_progress_is_a_bar_that_is_gone_at_the_end(tmp_path):
+    shown = progress(tmp_path / "run", force_terminal=True)
+    assert "round 2: cluster 0 splits into 0-2 | 3-5" in shown
+    assert "\x1b[" in shown
+    assert "round 1/3" not in shown
+
+
+# -------------------------------------------------------------------------------- a finished run
+
+
+def test_the_closing_tables_show_every_cluster_with_its_devices_accuracy(run):
+    text = text_of(*terminal.show_run(run))
+    for name, devices in (("0.0", [0, 1, 2]), ("0.1", [3, 4, 5])):
+        own = run.models.query(f"model == '{name}' and device in {devices}")["accuracy"]
+        shown = [terminal.percent(value) for value in (own.min(), own.mean(), own.max())]
+        assert cells(text, name) == [name, terminal.spans(devices), "2", "not yet", *shown]
+
+
+def test_the_closing_tables_hold_the_one_model_against_the_clusters(run):
+    text = text_of(*terminal.show_run(run))
+    last = run.evaluations.query("round == 3").set_index("device")
+    for name, devices in (("0", [0, 1, 2]), ("1", [3, 4, 5]), ("all", [0, 1, 2, 3, 4, 5])):
+        one, own = (last.loc[devices, column] for column in ("conventional_accuracy", "accuracy"))
+        shown = [terminal.percent(value) for value in (one.min(), one.mean(), own.min(), own.mean())]
+        gain = f"{100 * (own.min() - one.min()):+.1f}"
+        assert cells(text, name) == [name, terminal.spans(devices), *shown, gain]
+    assert "One model for all (trained on by everybody)" in text
+
+
+def test_the_closing_lines_sum_up_groups_fairness_and_cost(run):
+    text = text_of(*terminal.show_run(run))
+    assert "2 cluster(s), adjusted Rand index 1.00: exactly the planted groups; splits in rounds 2 to 2" in text
+    assert f"in 3 rounds, {run.summary['uploads']} uploads" in text
+    gap = 100 * (run.summary["accuracy_max"] - run.summary["accuracy_min"])
+    assert f"(gap {gap:.1f} points)" in text
+
+
+def test_a_run_with_one_group_and_no_split_claims_neither(tmp_path):
+    plain = ("incongruence.kind=none", "incongruence.groups=[1]", "run.conventional=frozen", "run.rounds=1")
+    text = text_of(*terminal.show_run(tiny(*plain).run(tmp_path / "run")))
+    assert "Groups      1 cluster(s)\n" in text
+    assert "as it stood at the first split" in text
+    assert "all" not in [line.split()[0] for line in text.splitlines() if line.strip()]

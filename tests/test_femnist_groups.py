@@ -1,0 +1,39 @@
+"""Whole runs on real FEMNIST: the planted groups are found, and where there are none, nothing splits."""
+
+import pytest
+
+from fedclade import run
+
+pytestmark = pytest.mark.slow
+
+
+def test_femnist_rotated_splits_exactly_into_the_planted_groups(real_data, tmp_path):
+    finished = run(
+        "femnist-rotated",
+        tmp_path / "rotated",
+        overrides=[f"population.root={real_data}", "run.rounds=24", "run.evaluate_every=24"],
+    )
+    summary = finished.summary
+    assert (summary["clusters"], summary["adjusted_rand_index"]) == (2, 1.0)
+    assert sorted(node["members"] for node in finished.tree if not node["children"]) == [
+        list(range(15)),
+        list(range(15, 20)),
+    ]
+    assert summary["accuracy_min"] > summary["conventional_accuracy_min"] + 0.1
+
+
+def test_an_iid_population_of_the_same_size_does_not_split_with_the_same_thresholds(real_data, tmp_path):
+    finished = run(
+        "femnist-rotated",
+        tmp_path / "iid",
+        overrides=[
+            f"population.root={real_data}",
+            "population.partition=iid",
+            "incongruence.kind=none",
+            "run.rounds=60",
+            "run.evaluate_every=60",
+        ],
+    )
+    assert finished.summary["clusters"] == 1
+    # it settles by itself: nobody pulls hard once it stands still
+    assert finished.events["kind"].tolist() == ["stop"]

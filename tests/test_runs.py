@@ -1,0 +1,467 @@
+"""The run directory: what is in it, and that no interruption, crash or damage spoils it."""
+
+import itertools
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedclade import Interrupted, Run, UserError, open_run, resume
+from fedclade import config as configuration
+from fedclade.runs import RunWriter, differences, free_folder
+from tiny_runs import executable, fedclade, files, outcome, refusal, tiny, tiny_file
+
+SUMMARY = """
+    policy, seed, devices, rounds, simulated_seconds, clusters, first_split_round, last_split_round,
+    first_split_seconds, last_split_seconds, adjusted_rand_index, accuracy_min, accuracy_mean, accuracy_max,
+    accuracy_gap, conventional_accuracy_min, conventional_accuracy_mean, jain_accuracy, jain_participation, uploads,
+    upload_bits, energy_joules, wall_seconds
+"""
+
+
+def stop_from(call: int) -> Callable[[], bool]:
+    """Wants to stop from the so-many-th time it is asked on."""
+    calls = itertools.count(1)
+    return lambda: next(calls) >= call
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    tiny().run(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interrupted_once(tmp_path_factory) -> Path:
+    folder, done = tmp_path_factory.mktemp("interrupted") / "run", []
+    with pytest.raises(Interrupted):
+        tiny(stop_requested=lambda: len(done) == 2).run(folder, on_round=done.append)
+    return folder
+
+
+@pytest.fixture
+def interrupted(interrupted_once, tmp_path) -> Path:
+    """A run interrupted after the split in round 2, to spoil at will."""
+    return shutil.copytree(interrupted_once, tmp_path / "run")
+
+
+# -------------------------------------------------------------------------------- content
+
+
+def test_a_run_directory_holds_config_tables_checkpoint_models_and_summary_even_when_read(finished):
+    assert len(open_run(finished).rounds) == 3
+    models = ("0", "0.0", "0.1", "conventional")
+    assert set(files(finished)) - {".lock"} == {
+        "config.toml",
+        "run.db",
+        "summary.json",
+        "state/state.json",
+        "state/round-000003.safetensors",
+        "models/tree.json",
+        *(f"models/{name}.safetensors" for name in models),
+    }
+    assert open_run(finished).config == tiny().config
+
+
+def test_the_summary_is_one_flat_object_with_all_headline_numbers(finished):
+    summary = json.loads((finished / "summary.json").read_text("utf-8"))
+    assert {name.strip() for name in SUMMARY.split(",")} <= set(summary)
+    assert not [name for name, value in summary.items() if isinstance(value, list | dict)]
+    assert (summary["policy"], summary["seed"], summary["devices"], summary["rounds"]) == ("fair", 1, 6, 3)
+    assert (summary["first_split_round"], summary["last_split_round"]) == (2, 2)
+    assert (summary["clusters"], summary["adjusted_rand_index"]) == (2, 1.0)
+
+
+def test_the_summary_agrees_with_the_tables(finished):
+    run = open_run(finished)
+    summary, rounds = run.summary, run.rounds
+    last = run.evaluations.query("round == 3")
+    assert summary["simulated_seconds"] == pytest.approx(rounds["seconds"].sum())
+    assert summary["energy_joules"] == pytest.approx(rounds["energy_joules"].sum())
+    assert summary["uploads"] == rounds["uploads"].sum() == len(run.uploads.query("missed == 0"))
+    assert summary["upload_bits"] == summary["uploads"] * 32 * (64 * 10 + 10)  # 8 × 8 pixels, ten digits
+    split_at = rounds.query("round <= 2")["seconds"].sum()
+    assert summary["first_split_seconds"] == summary["last_split_seconds"] == pytest.approx(split_at)
+    accuracy = last["accuracy"]
+    assert [summary[f"accuracy_{name}"] for name in ("min", "mean", "max", "gap")] == pytest.approx(
+        [accuracy.min(), accuracy.mean(), accuracy.max(), accuracy.max() - accuracy.min()]
+    )
+    assert summary["jain_accuracy"] == pytest.approx(accuracy.sum() ** 2 / (6 * (accuracy**2).sum()))
+    times = run.uploads.groupby("device").size()
+    assert summary["jain_participation"] == pytest.approx(times.sum() ** 2 / (6 * (times**2).sum()))
+    assert summary["conventional_accuracy_mean"] == pytest.approx(last["conventional_accuracy"].mean())
+    assert summary["conventional_accuracy_min"] == pytest.approx(last["conventional_accuracy"].min())
+
+
+def test_a_value_that_does_not_exist_is_null(tmp_path):
+    overrides = ("incongruence.kind=none", "incongruence.groups=[1]", "clustering.enabled=false", "run.rounds=1")
+    summary = tiny(*overrides).run(tmp_path / "run").summary
+    nulls = {name for name, value in summary.items() if value is None}
+    splits = {f"{which}_split_{unit}" for which in ("first", "last") for unit in ("round", "seconds")}
+    assert nulls == {"adjusted_rand_index", *splits}
+    assert summary["accuracy_mean"] == summary["conventional_accuracy_mean"]
+
+
+def test_the_tables_tell_who_did_what_when(finished):
+    run = open_run(finished)
+    assert run.rounds["round"].tolist() == [1, 2, 3]
+    assert run.rounds["clusters"].tolist() == [1, 2, 2]
+    ends = run.rounds["start_seconds"] + run.rounds["seconds"]
+    assert run.rounds["start_seconds"].tolist()[1:] == pytest.approx(ends.tolist()[:-1])
+    assert (run.rounds["makespan_seconds"] >= run.rounds["lower_bound_seconds"]).all()
+    assert run.devices["device"].tolist() == list(range(6))
+    assert run.devices["planted_group"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert (run.devices["train_samples"] + run.devices["test_samples"]).sum() == 300
+    uploads = run.uploads.groupby("round")
+    assert uploads.size().tolist() == run.rounds["uploads"].tolist()
+    assert uploads["end_seconds"].max().tolist() == pytest.approx(run.rounds["makespan_seconds"].tolist())
+    clusters = run.clusters
+    assert clusters.groupby("round")["heard"].sum().tolist() == run.rounds["uploads"].tolist()
+    assert clusters.query("round < 3")[["node", "verdict"]].to_numpy().tolist() == [["0", "go-on"], ["0", "split"]]
+    assert len(run.evaluations) == 3 * 6
+    assert run.evaluations.query("round == 3")["node"].tolist() == ["0.0"] * 3 + ["0.1"] * 3
+
+
+def test_events_carry_their_details(finished):
+    split = open_run(finished).events.query("kind == 'split'").iloc[0]
+    assert (split["round"], split["node"]) == (2, "0")
+    assert (split["detail"]["first"], split["detail"]["second"]) == ([0, 1, 2], [3, 4, 5])
+
+
+def test_the_tree_names_parents_children_members_and_split_facts(finished):
+    root, *children = open_run(finished).tree
+    assert (root["name"], root["parent"], root["children"]) == ("0", None, ["0.0", "0.1"])
+    assert root["members"] == [0, 1, 2, 3, 4, 5]
+    assert root["split"]["gap"] == pytest.approx(root["split"]["sim_within_min"] - root["split"]["sim_cross_max"])
+    assert [(c["parent"], c["members"], c["children"]) for c in children] == [
+        ("0", [0, 1, 2], []),
+        ("0", [3, 4, 5], []),
+    ]
+
+
+def test_models_by_devices_is_the_accuracy_of_the_saved_models(finished):
+    run, population = open_run(finished), tiny().population
+    table = run.models.set_index(["model", "device"])
+    assert len(table) == 4 * 6
+    for name in ("0", "0.0", "0.1", "conventional"):
+        weights = run.model(name)
+        for device, positions in enumerate(population.test):
+            pixels = (population.images[positions].reshape(len(positions), 64) / 255 - population.mean) / population.std
+            guess = (pixels @ weights["1.weight"].T + weights["1.bias"]).argmax(axis=1)
+            assert table.loc[(name, device), "accuracy"] == pytest.approx(
+                (guess == population.labels[positions]).mean()
+            )
+    members = table["member"].groupby("model").apply(list)
+    assert members.to_dict() == {
+        "0": [1] * 6,
+        "0.0": [1, 1, 1, 0, 0, 0],
+        "0.1": [0, 0, 0, 1, 1, 1],
+        "conventional": [1] * 6,
+    }
+
+
+def test_asking_for_a_model_that_is_not_there_names_those_that_are(finished):
+    with pytest.raises(UserError, match=r"no model '0\.2'; there are: 0, 0\.0, 0\.1, conventional"):
+        open_run(finished).model("0.2")
+
+
+def test_an_interrupted_run_can_be_read(interrupted):
+    run = open_run(interrupted)
+    assert not run.finished
+    assert (run.rounds["round"].tolist(), len(run.tree)) == ([1, 2], 3)
+    with pytest.raises(UserError, match=f"not finished; continue it with: fedclade run --resume {interrupted}"):
+        _ = run.summary
+    with pytest.raises(UserError, match="there are: none yet"):
+        run.model("0")
+
+
+def test_a_folder_may_have_any_name(tmp_path):
+    folder = tmp_path / "100 % mine? #1"
+    tiny("run.rounds=1").run(folder)
+    assert len(Run(folder).rounds) == 1
+
+
+# -------------------------------------------------------------------------------- interruption
+
+
+def test_a_run_interrupted_anywhere_and_resumed_ends_the_same_to_the_byte(finished, tmp_path):
+    for call in itertools.count(1):
+        folder = tmp_path / str(call)
+        try:
+            tiny(stop_requested=stop_from(call)).run(folder)
+        except Interrupted:
+            assert outcome(resume(folder).folder) == outcome(finished)
+        else:
+            break
+    assert call > 4
+
+
+def test_a_run_interrupted_after_every_round_ends_the_same_to_the_byte_and_row(finished, tmp_path):
+    done = []
+    go_on = tiny(stop_requested=lambda: bool(done)).run
+    for _ in range(3):
+        with pytest.raises(Interrupted):
+            go_on(tmp_path / "run", on_round=done.append)
+        done.clear()
+        go_on = tiny(stop_requested=lambda: bool(done)).resume
+    run, uninterrupted = go_on(tmp_path / "run"), open_run(finished)
+    assert outcome(run.folder) == outcome(finished)
+    for table in ("devices", "rounds", "clusters", "uploads", "evaluations", "events", "models"):
+        assert run.table(table).equals(uninterrupted.table(table))
+
+
+class Died(BaseException):
+    pass
+
+
+def test_a_run_that_dies_before_any_file_is_in_place_is_resumed_the_same_to_the_byte(finished, tmp_path, monkeypatch):
+    for call in itertools.count(1):
+        folder, dies = tmp_path / str(call), stop_from(call)
+
+        def replace(source, target, dies=dies, real=shutil.os.replace):
+            if dies():
+                raise Died
+            real(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("fedclade.runs.os.replace", replace)
+            try:
+                tiny().run(folder)
+            except Died:
+                pass
+            else:
+                break
+        if call == 1:  # not even the config was there: the folder counts as free
+            tiny().run(folder)
+        else:
+            resume(folder)
+        assert outcome(folder) == outcome(finished)
+    assert call > 1 + 2 * 2 + 2  # config; two checkpoints of two files; tree and summary
+
+
+def start(folder: Path, config: str) -> subprocess.Popen:
+    words = [executable(), "run", config, "--out", str(folder), "--quiet"]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_round(process: subprocess.Popen, folder: Path, round_: int) -> None:
+    state = folder / "state/state.json"
+    while not state.exists() or json.loads(state.read_text("utf-8"))["round"] < round_:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+
+
+LONG = ("run.rounds=24", "run.checkpoint_every=1")  # long enough to be caught in the middle
+
+
+@pytest.fixture(scope="module")
+def long_finished(tmp_path_factory) -> dict[str, object]:
+    return outcome(tiny(*LONG).run(tmp_path_factory.mktemp("long") / "run").folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_", [1, 2, 8, 15])
+def test_a_run_killed_at_any_moment_is_resumed_the_same_to_the_byte(round_, long_finished, tmp_path):
+    process = start(tmp_path / "run", tiny_file(tmp_path, *LONG))
+    wait_for_round(process, tmp_path / "run", round_)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not open_run(tmp_path / "run").finished
+    assert outcome(resume(tmp_path / "run").folder) == long_finished
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_ends_the_same_to_the_byte(long_finished, tmp_path):
+    folder, words = tmp_path / "run", ["--out", str(tmp_path / "run")]
+    config = tiny_file(tmp_path, *LONG)
+    for round_ in (1, 6, 12):
+        process = subprocess.Popen([executable(), "run", config, *words], stdout=subprocess.DEVNULL)
+        wait_for_round(process, folder, round_)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        words = ["--resume", str(folder)]
+    subprocess.run([executable(), "run", "--resume", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    assert outcome(folder) == long_finished
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
+def test_a_signal_checkpoints_the_run_and_meanwhile_nobody_else_may_write_it(number, code, long_finished, tmp_path):
+    folder, config = tmp_path / "run", tiny_file(tmp_path, *LONG)
+    process = start(folder, config)
+    wait_for_round(process, folder, 2)
+    process.send_signal(signal.SIGSTOP)
+    busy = f"fedclade: {folder}: another process is writing this run"
+    assert refusal("run", "--resume", folder) == busy
+    assert refusal("run", config, "--out", folder, "--overwrite") == busy
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (code, "")
+    assert err == f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}\n"
+    assert fedclade("run", "--resume", folder, "--quiet").out == f"{folder}\n"
+    assert outcome(folder) == long_finished
+
+
+# -------------------------------------------------------------------------------- refusals
+
+
+def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (path,) = folder.glob(name)
+        path.write_bytes(change(path.read_bytes()))
+
+    return spoil
+
+
+TENSORS = "state/round-*.safetensors"
+DAMAGE = {
+    "truncated tensors": (rewrite(TENSORS, lambda old: old[: len(old) // 2]), "does not match its SHA-256"),
+    "one changed bit": (rewrite(TENSORS, lambda old: old[:-1] + bytes([old[-1] ^ 1])), "does not match its SHA-256"),
+    "lost tensors": (lambda folder: next(folder.glob(TENSORS)).unlink(), "the checkpoint is damaged"),
+    "truncated JSON": (rewrite("state/state.json", lambda old: old[:-10]), "the checkpoint is damaged"),
+    "another JSON": (rewrite("state/state.json", lambda old: b"[]"), "the checkpoint is damaged"),
+    "an entry lost": (rewrite("state/state.json", lambda old: old.replace(b"wall", b"")), "the checkpoint is damaged"),
+    "binary in JSON": (rewrite("state/state.json", lambda old: b"\xff\xfe"), "the checkpoint is damaged"),
+    "garbage for tables": (rewrite("run.db", lambda old: b"garbage " * 1000), "run.db: damaged"),
+    "truncated tables": (rewrite("run.db", lambda old: old[: len(old) // 2]), "run.db: damaged"),
+    "a page of zeros": (rewrite("run.db", lambda old: old[:8192] + bytes(4096) + old[12288:]), "run.db: damaged"),
+    "emptied tables": (rewrite("run.db", lambda old: b""), "ends at round 0, before the checkpoint's 2"),
+    "lost tables": (lambda folder: (folder / "run.db").unlink(), "ends at round 0, before the checkpoint's 2"),
+    "no TOML": (rewrite("config.toml", lambda old: b"[run"), "config.toml: not valid TOML"),
+    "lost config": (lambda folder: (folder / "config.toml").unlink(), "no run here (config.toml is missing)"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_is_refused_in_one_line_and_left_as_it_is(damage, interrupted):
+    spoil, complaint = DAMAGE[damage]
+    spoil(interrupted)
+    before = files(interrupted)
+    assert complaint in refusal("run", "--resume", interrupted)
+    assert files(interrupted) == before
+
+
+def test_a_run_whose_damage_was_repaired_can_be_resumed_at_once(interrupted, finished):
+    tensors = next(interrupted.glob(TENSORS))
+    good = tensors.read_bytes()
+    tensors.write_bytes(good[:-1])
+    refusal("run", "--resume", interrupted)
+    tensors.write_bytes(good)
+    assert outcome(resume(interrupted).folder) == outcome(finished)
+
+
+@pytest.mark.parametrize(
+    ("source", "override", "complaint"),
+    [
+        ([], "run.seed=9", "was started with run.seed = 1, not 9: resume without changing the config"),
+        ([], "run.rounds=9", "was started with run.rounds = 3, not 9: resume without changing the config"),
+        (["quickstart"], "run.rounds=3", "was started with run.checkpoint_every = 2, not 10"),
+    ],
+)
+def test_a_run_is_not_resumed_with_another_config(source, override, complaint, interrupted):
+    before = files(interrupted)
+    assert complaint in refusal("run", *source, "--resume", interrupted, "--set", override)
+    assert files(interrupted) == before
+
+
+def test_a_run_is_resumed_with_its_own_config_from_a_file(interrupted, finished, tmp_path):
+    assert fedclade("run", tiny_file(tmp_path), "--resume", interrupted, "-q").code == 0
+    assert outcome(interrupted) == outcome(finished)
+
+
+@pytest.mark.parametrize("more", [["--out", "elsewhere"], ["--overwrite"]])
+def test_resume_goes_with_neither_out_nor_overwrite(more, interrupted):
+    assert "leave out --out and --overwrite" in refusal("run", "--resume", interrupted, *more)
+
+
+def test_where_no_run_is_there_is_nothing_to_resume(tmp_path):
+    assert "no run here (config.toml is missing)" in refusal("run", "--resume", tmp_path / "nothing")
+    assert files(tmp_path) == {}
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_finished_run_resumed_is_printed_and_left_as_it_is(finished):
+    before = files(finished)
+    resumed, shown = fedclade("run", "--resume", finished), fedclade("show-run", finished)
+    assert resumed == shown
+    assert files(finished) == before
+
+
+def test_an_existing_run_is_replaced_only_by_overwrite(interrupted, tmp_path):
+    config, before = tiny_file(tmp_path, "run.rounds=1"), files(interrupted)
+    line = refusal("run", config, "--out", interrupted)
+    assert f"{interrupted} exists: resume it with --resume {interrupted}, or give --overwrite" in line
+    assert files(interrupted) == before
+    assert "no such policy" in refusal(
+        "run", config, "--out", interrupted, "--overwrite", "--set", "scheduling.policy=x"
+    )
+    assert files(interrupted) == before  # what is wrong with the new config shows before the old run goes
+    assert fedclade("run", config, "--out", interrupted, "--overwrite", "-q").code == 0
+    assert open_run(interrupted).summary["rounds"] == 1
+
+
+def test_a_folder_or_file_that_is_no_run_is_never_touched(tmp_path):
+    config, folder, file = tiny_file(tmp_path, "run.rounds=1"), tmp_path / "thesis", tmp_path / "file"
+    folder.mkdir()
+    (folder / "chapter1.tex").write_text("precious")
+    file.write_text("precious")
+    before = files(tmp_path)
+    assert "exists and is no run" in refusal("run", config, "--out", folder, "--overwrite")
+    assert "is a file: choose another --out" in refusal("run", config, "--out", file, "--overwrite")
+    assert "cannot be made: Not a directory" in refusal("run", config, "--out", file / "run")
+    assert files(tmp_path) == before
+
+
+def test_two_writers_at_once_are_refused_and_the_first_goes_on(tmp_path):
+    experiment = tiny("run.rounds=1")
+    writer = RunWriter.create(tmp_path / "run", experiment.config)
+    for second in (experiment.resume, lambda folder: experiment.run(folder, overwrite=True)):
+        with pytest.raises(UserError, match="another process is writing this run"):
+            second(tmp_path / "run")
+    writer.close()
+    assert experiment.resume(tmp_path / "run").finished
+
+
+@pytest.mark.parametrize("name", ["summary.json", "run.db", "models/tree.json"])
+def test_showing_a_damaged_run_says_what_is_damaged(name, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / name).write_bytes(b"{" * 5000)
+    assert f"{run / name}: damaged" in refusal("show-run", run)
+
+
+# -------------------------------------------------------------------------------- small parts
+
+
+def test_a_free_folder_gets_the_first_free_number(tmp_path):
+    names = []
+    for _ in range(3):
+        folder = free_folder(tmp_path, "mine")
+        folder.mkdir()
+        names.append(folder.name)
+    assert names == ["mine", "mine-2", "mine-3"]
+
+
+def test_differences_name_the_fields_and_both_values():
+    one, other = configuration.load(), configuration.load(None, ["run.seed=2", "edge.noise=paper-text"])
+    assert differences(one, other) == {"run.seed": (1, 2), "edge.noise": ("thermal", "paper-text")}
+    assert differences(one, one) == {}
+
+
+def test_a_checkpoint_restores_the_state_to_the_bit(interrupted):
+    server = tiny().server
+    state = server.initial_state()
+    for _ in range(2):
+        state, _ = server.step(state)
+    writer, restored, _ = RunWriter.reopen(interrupted, server.trainer.parameters, server.initial_state())
+    writer.close()
+    np.testing.assert_equal(vars(restored), vars(state))

@@ -1,0 +1,507 @@
+"""The server's loop with made-up devices and links: every number can be worked out by hand.
+
+Each device pulls towards a target of its own, Δw = pull · (target − w), and its loss is its distance from there.
+Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, no warm-up, unless a test says otherwise.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedclade import UserError
+from fedclade import config as configuration
+from fedclade.edge import Links
+from fedclade.scheduling import Policy
+from fedclade.server import ClusterRecord, Event, RoundRecord, Server, ServerState
+from fedclade.training import Evaluation
+
+INF = float("inf")
+
+
+class PullingTrainer:
+    def __init__(self, targets: Sequence[Sequence[float]], pull: Callable[[int], float]) -> None:
+        self.targets = np.array(targets, dtype=np.float32)
+        self.parameters = self.targets.shape[1]
+        self.pull = pull
+        self.trained: list[list[int]] = []
+        self.incidents: list[str] = []
+
+    def initial_model(self):
+        return np.zeros(self.parameters, dtype=np.float32)
+
+    def train(self, round_, models, devices, model_of):
+        self.trained.append(devices.tolist())
+        return np.float32(self.pull(round_)) * (self.targets[devices] - models[model_of])
+
+    def evaluate(self, models, devices, model_of, share="test"):
+        loss = np.linalg.norm(self.targets[devices] - models[model_of], axis=1).astype(np.float64)
+        return Evaluation(1 / (1 + loss), loss)
+
+    def named_tensors(self, model):
+        return {"w": model}
+
+
+class GivenEdge:
+    model_bits = 8.0
+
+    def __init__(self, compute: np.ndarray, upload: np.ndarray, subchannels: int, broadcast: float) -> None:
+        self.compute, self.upload, self.subchannels, self.broadcast = compute, upload, subchannels, broadcast
+
+    def observe(self, round_: int) -> Links:
+        rate = self.model_bits / self.upload
+        one = np.ones(len(rate))
+        return Links(rate, rate, self.compute, self.upload, one, 10 * one, rate > 0)
+
+    def broadcast_seconds(self, models: int) -> float:
+        return models * self.broadcast
+
+
+def make(
+    targets: Sequence[Sequence[float]],
+    *overrides: str,
+    samples: Sequence[int] | None = None,
+    compute: float | Sequence[float] = 1.0,
+    upload: float | Sequence[float] = 1.0,
+    subchannels: int = 10,
+    broadcast: float = 0.0,
+    pull: Callable[[int], float] = lambda round_: 1.0,
+    script: Mapping[int, object] | None = None,
+) -> Server:
+    """A server; with a ``script`` (round -> device ids; everybody where it is silent) in place of a policy."""
+    everybody = np.arange(len(targets))
+    each = np.ones(len(targets))
+    server = Server(
+        configuration.load(None, ["clustering.warmup_rounds=0", *overrides]),
+        PullingTrainer(targets, pull),
+        GivenEdge(compute * each, upload * each, subchannels, broadcast),
+        np.array(samples or [1] * len(targets)),
+    )
+    if script is not None:
+        server.policy = Policy("script", lambda situation: script.get(situation.round, everybody))
+    return server
+
+
+def play(server: Server, rounds: int, state: ServerState | None = None) -> tuple[ServerState, list[RoundRecord]]:
+    state, records = state or server.initial_state(), []
+    for _ in range(rounds):
+        result = server.step(state)
+        assert result is not None
+        state, record = result
+        records.append(record)
+    return state, records
+
+
+def clusters(state: ServerState) -> dict[str, tuple[int, ...]]:
+    return {leaf.name: leaf.devices for leaf in state.tree.leaves()}
+
+
+def model(state: ServerState, name: str = "0") -> list[float]:
+    return pytest.approx(state.models[name].tolist())
+
+
+def heard(record: RoundRecord) -> list[int]:
+    return sorted(record.timeline.arrived.tolist())
+
+
+def kinds(record: RoundRecord) -> list[tuple[str, str]]:
+    return [(event.kind, event.node) for event in record.events]
+
+
+LINE = [[2, 0], [4, 0], [-3, 0], [-3, 0]]  # two groups on a line that hold each other at 0
+FACING = [[3], [3], [4], [-3], [-3], [-4]]
+
+
+# -------------------------------------------------------------------------------- splitting
+
+
+def test_a_split_takes_effect_in_its_round_and_each_child_averages_its_own_members_by_samples():
+    server = make(LINE, samples=[1, 3, 1, 1])
+    state, (first, second) = play(server, 2)
+    # round 1, from 0: mean (2 + 4 - 3 - 3) / 4 = 0 < ε1 and max 4 > ε2
+    assert first.clusters == [ClusterRecord("0", 4, 4, 0.0, 4.0, "split")]
+    assert kinds(first) == [("split", "0")]
+    assert clusters(state) == {"0.0": (0, 1), "0.1": (2, 3)}
+    assert model(state, "0") == [(1 * 2 + 3 * 4 - 3 - 3) / 6, 0]  # as it stood at its split
+    # round 2, from (1·2 + 3·4) / 4 = 3.5 and from -3: updates -1.5, 0.5 and 0, 0; then 3.5 + (1·-1.5 + 3·0.5) / 4 = 3.5
+    assert second.clusters == [
+        ClusterRecord("0.0", 2, 2, 0.5, 1.5, "go-on"),
+        ClusterRecord("0.1", 2, 2, 0.0, 0.0, "stop"),
+    ]
+    assert (model(state, "0.0"), model(state, "0.1")) == ([3.5, 0], [-3, 0])
+
+
+def test_a_split_is_told_with_its_members_its_second_and_how_clear_it_was():
+    state, (record,) = play(make(LINE), 1)
+    # cosines are 1 within and -1 across: gap 2, bound sqrt((1 + 1) / 2) = 1
+    facts = {"within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0, "gamma_max": None}
+    assert record.events == [Event("split", "0", detail={"first": [0, 1], "second": [2, 3], **facts})]
+    split = state.tree.nodes["0"].split
+    assert (split.round, split.seconds) == (1, state.seconds)
+
+
+@pytest.mark.parametrize(
+    ("override", "splits"),
+    [
+        ("clustering.gamma=0.99", True),  # the bound is 1
+        ("clustering.gamma=1.0", False),
+        ("clustering.gamma=estimated", True),  # 0.0: (2, 4) around 3 gives 1/3; 0.1: 0
+        ("clustering.min_cluster_size=2", True),
+        ("clustering.min_cluster_size=3", False),
+        ("clustering.enabled=false", False),
+        ("clustering.warmup_rounds=1", False),
+        ("clustering.epsilon2=4.0", False),  # the largest is 4, not above
+    ],
+)
+def test_a_refused_split_means_going_on_with_one_model(override, splits):
+    state, (record,) = play(make(LINE, override), 1)
+    assert record.clusters[0].verdict == ("split" if splits else "go-on")
+    assert kinds(record) == ([("split", "0")] if splits else [])
+    assert len(clusters(state)) == (2 if splits else 1)
+
+
+def test_devices_unheard_at_a_split_go_to_the_child_their_last_update_is_closest_to_but_are_not_averaged():
+    server = make(FACING, "clustering.warmup_rounds=1", script={2: [0, 1, 3, 4]})
+    state, _ = play(server, 2)
+    assert clusters(state) == {"0.0": (0, 1, 2), "0.1": (3, 4, 5)}
+    assert (model(state, "0.0"), model(state, "0.1")) == ([3], [-3])  # with the old updates it would be ±10/3
+
+
+def test_a_device_never_heard_is_placed_by_the_smallest_loss_when_first_heard():
+    state, (first, second) = play(make(FACING, script={1: [0, 1, 3, 4]}), 2)
+    assert kinds(first) == [("split", "0")]
+    # 5 waited with the first of two equal children; its target -4 is 7 from that child's 3 and 1 from the other's -3
+    assert second.events[0] == Event("placed", "0.1", 5, {"from": "0.0", "by": "smallest loss"})
+    assert clusters(state) == {"0.0": (0, 1, 2), "0.1": (3, 4, 5)}
+    assert model(state, "0.1") == [(-3 - 3 - 4) / 3]  # it trained from, and moved, its new cluster's model
+
+
+def test_a_device_never_heard_waits_in_the_larger_child():
+    state, _ = play(make([[4], [4], [-2], [-2]], "clustering.min_cluster_size=1", script={1: [0, 2, 3]}), 1)
+    assert clusters(state) == {"0.0": (0,), "0.1": (1, 2, 3)}
+
+
+@pytest.mark.parametrize(("max_age", "found"), [(0, {"0": (0, 1, 2, 3)}), (1, {"0.0": (0, 1), "0.1": (2, 3)})])
+def test_an_update_serves_the_similarity_up_to_max_age_and_is_never_averaged_again(max_age, found):
+    # round 2 hears three: too few for two children of two, unless device 3's update of round 1 counts
+    server = make(
+        [[3], [3], [-3], [-4]],
+        "clustering.warmup_rounds=1",
+        "clustering.epsilon1=1.5",
+        f"clustering.max_age={max_age}",
+        script={2: [0, 1, 2]},
+    )
+    state, (_, record) = play(server, 2)
+    # from w = (3 + 3 - 3 - 4) / 4 = -0.25: updates 3.25, 3.25, -2.75, mean 1.25
+    assert (record.clusters[0].mean_norm, record.clusters[0].heard) == (pytest.approx(1.25), 3)
+    assert clusters(state) == found
+    if max_age:
+        assert model(state, "0.1") == [-3]
+
+
+@given(st.data())
+def test_leaves_partition_the_devices_and_children_their_parent_whoever_is_heard(data):
+    devices = data.draw(st.integers(3, 8))
+    number = st.integers(-3, 3)
+    targets = data.draw(st.lists(st.tuples(number, number), min_size=devices, max_size=devices))
+    subset = st.lists(st.integers(0, devices - 1), unique=True)
+    script = dict(enumerate(data.draw(st.lists(subset, min_size=6, max_size=6)), start=1))
+    options = {"min_cluster_size": st.integers(1, 3), "max_age": st.integers(0, 3), "epsilon1": st.sampled_from([1, 3])}
+    overrides = [f"clustering.{name}={data.draw(values)}" for name, values in options.items()]
+    server = make(targets, *overrides, "scheduling.recheck_every=2", pull=lambda round_: 0.5, script=script)
+    state, records = server.initial_state(), []
+    for _ in script:
+        state, record = server.step(state)
+        records.append(record)
+        assert sorted(d for members in clusters(state).values() for d in members) == list(range(devices))
+        for name, node in state.tree.nodes.items():
+            below = [state.tree.members(child) for child in node.children]
+            assert not below or sorted(np.concatenate(below)) == state.tree.members(name).tolist()
+        assert set(state.models) == set(state.tree.nodes)
+        assert sum(cluster.heard for cluster in record.clusters) == len(record.timeline.device)
+    assert state.participation.tolist() == [sum(d in heard(r) for r in records) for d in range(devices)]
+    assert state.last_heard.tolist() == [
+        max((r.round for r in records if d in heard(r)), default=0) for d in range(devices)
+    ]
+
+
+# -------------------------------------------------------------------------------- stopping
+
+
+CALM = [[0.4]] * 3  # mean and max 0.4: below both ε
+
+
+@pytest.mark.parametrize(
+    ("overrides", "phase2"),
+    [
+        ([], [[1], [1], [1]]),
+        (["scheduling.n_greedy=2"], [[1, 2], [1, 2], [1, 2]]),
+        (["scheduling.after_stop=round-robin"], [[1], [2], [0]]),
+        (["scheduling.after_stop=freeze"], [[], [], []]),
+        (["scheduling.policy=full"], [[0, 1, 2], [0, 1, 2], [0, 1, 2]]),
+    ],
+)
+def test_after_its_stop_a_cluster_hears_only_whom_phase_2_lets_go_on(overrides, phase2):
+    server = make(CALM, *overrides, compute=[3, 1, 2])
+    state, (first, *later) = play(server, 4)
+    assert first.clusters[0].verdict == "stop"
+    assert kinds(first) == [("stop", "0")]
+    assert heard(first) == [0, 1, 2]
+    assert [heard(record) for record in later] == phase2
+    assert {record.clusters[0].verdict for record in later} == {"stopped"}
+    assert state.tree.nodes["0"].stopped_round == 1
+
+
+def _pulls_hard_from(round_: int) -> Callable[[int], float]:
+    """With targets at 4: updates of at most 0.4 first, then of more than 1."""
+    return lambda now: 1.0 if now >= round_ else 0.1
+
+
+def test_a_recheck_reopens_a_stopped_cluster_whose_norms_are_up_again():
+    server = make([[4]] * 3, "scheduling.recheck_every=3", pull=_pulls_hard_from(4))
+    state, records = play(server, 5)
+    assert [heard(record) for record in records] == [[0, 1, 2], [0], [0], [0, 1, 2], [0, 1, 2]]
+    assert [kinds(record) for record in records] == [[("stop", "0")], [], [], [("reopen", "0")], [("stop", "0")]]
+    assert state.tree.nodes["0"].stopped_round == 5  # all are served by 4 now
+
+
+def test_a_recheck_that_finds_small_norms_leaves_the_cluster_stopped():
+    server = make([[4]] * 3, "scheduling.recheck_every=3", pull=_pulls_hard_from(99))
+    state, records = play(server, 5)
+    assert [len(heard(record)) for record in records] == [3, 1, 1, 3, 1]
+    assert state.tree.nodes["0"].stopped_round == 1
+    assert [kinds(record) for record in records[1:]] == [[], [], [], []]
+
+
+def test_a_recheck_that_hears_too_few_to_judge_leaves_the_cluster_stopped():
+    server = make([[4]] * 4, "scheduling.recheck_every=1", pull=_pulls_hard_from(2), script={2: [0, 1], 3: []})
+    state, (_, *later) = play(server, 3)
+    assert [(kinds(record), record.clusters[0].verdict) for record in later] == [([], "stopped")] * 2
+    assert state.tree.nodes["0"].stopped_round == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["scheduling.after_stop=freeze"], "stopped"),
+        (["scheduling.after_stop=freeze", "scheduling.recheck_every=5"], None),
+        (["scheduling.after_stop=freeze", "scheduling.policy=random"], None),
+        (["run.end=stopped"], "stopped"),
+        (["run.end=stopped", "scheduling.policy=random"], "stopped"),
+        ([], None),
+        (["run.rounds=1"], "rounds"),
+    ],
+)
+def test_a_run_whose_clusters_all_stopped_ends_if_nobody_goes_on_or_the_user_wants_it(overrides, reason):
+    server = make(CALM, *overrides)
+    state, _ = play(server, 1)
+    assert server.finished(server.initial_state()) is None
+    assert server.finished(state) == reason
+
+
+def test_one_open_cluster_keeps_the_run_going():
+    # 0.0 is served by 3 and stops; in 0.1, (-3, ±1) pull with exactly ε2 = 1 around (-3, 0)
+    server = make([[3, 0], [3, 0], [-3, 1], [-3, -1]], "run.end=stopped")
+    state, (_, record) = play(server, 2)
+    assert [cluster.verdict for cluster in record.clusters] == ["stop", "go-on"]
+    assert server.finished(state) is None
+
+
+# -------------------------------------------------------------------------------- clock, energy, misses
+
+
+@pytest.mark.parametrize(
+    ("budget", "rounds", "overrides", "links"),
+    [
+        (5.0, 2, [], {}),  # 1 s computing + 1 s upload
+        (6.0, 3, [], {}),
+        (5.0, 1, [], {"broadcast": 1.0}),  # 3 s with the broadcast
+        (1.2, 2, ["scheduling.deadline_seconds=0.5"], {}),  # nobody makes it: 0.5 s of waiting
+        (3.0, 1, ["scheduling.policy=best-update"], {"subchannels": 1}),  # one upload: 2 s; all would take 4 s
+    ],
+)
+def test_a_round_that_would_not_end_within_the_budget_is_not_started(budget, rounds, overrides, links):
+    server = make(LINE[:3], f"run.time_budget_seconds={budget}", "clustering.enabled=false", *overrides, **links)
+    state, _ = play(server, rounds)
+    assert server.step(state) is None
+    assert state.seconds <= budget
+
+
+def test_no_device_trains_for_a_round_beyond_the_budget():
+    server = make(CALM, "run.time_budget_seconds=3")
+    state, _ = play(server, 1)
+    server.step(state)
+    assert server.trainer.trained == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "slow_upload", "reason"),
+    [(["scheduling.deadline_seconds=3"], 5.0, "deadline"), ([], INF, "unreachable")],
+)
+def test_a_device_that_misses_the_round_neither_trains_nor_spends_energy_and_is_told_of(overrides, slow_upload, reason):
+    server = make([[1], [9], [3]], "clustering.enabled=false", *overrides, upload=[1, slow_upload, 1])
+    state, (record,) = play(server, 1)
+    assert record.events == [Event("missed", "0", 1, {"reason": reason})]
+    assert server.trainer.trained == [[0, 2]]
+    assert state.energy_joules.tolist() == [11, 0, 11]
+    assert record.energy_joules == 22
+    assert state.participation.tolist() == [1, 0, 1]
+    assert state.last_heard.tolist() == [1, 0, 1]
+    assert (state.seconds, model(state)) == (2, [2])
+
+
+@pytest.mark.parametrize(("overrides", "seconds"), [(["scheduling.deadline_seconds=0.5"], 0.5), ([], 0.0)])
+def test_where_nobody_arrives_the_clock_advances_by_the_deadline_and_nothing_else_happens(overrides, seconds):
+    server = make(CALM, *overrides, upload=INF)
+    state, (record,) = play(server, 1)
+    assert (state.seconds, record.seconds, record.energy_joules) == (seconds, seconds, 0)
+    assert record.clusters == [ClusterRecord("0", 3, 0, None, None, "go-on")]
+    assert [event.kind for event in record.events] == ["missed"] * 3
+    assert model(state) == [0]
+
+
+def test_best_update_makes_everybody_compute_and_the_largest_upload_after_the_slowest_computed():
+    server = make(
+        [[1], [5], [3], [2]],
+        "clustering.enabled=false",
+        "scheduling.policy=best-update",
+        samples=[1, 1, 3, 1],
+        compute=[1, 2, 3, 4],
+        subchannels=2,
+    )
+    state, (record,) = play(server, 1)
+    assert record.computed.tolist() == [0, 1, 2, 3]
+    assert record.timeline.start.tolist() == [4, 4]
+    assert state.seconds == 5
+    assert state.energy_joules.tolist() == [1, 11, 11, 1]
+    assert state.participation.tolist() == [0, 1, 1, 0]
+    assert model(state) == [(1 * 5 + 3 * 3) / 4]
+
+
+def test_every_model_that_is_multicast_takes_its_broadcast_seconds():
+    state, records = play(make(LINE, broadcast=0.25), 2)
+    assert [record.broadcast_seconds for record in records] == [0.25, 0.5]  # one model, then two
+    assert [record.seconds for record in records] == [2.25, 2.5]
+    assert (records[1].start_seconds, state.seconds) == (2.25, 4.75)
+
+
+def test_a_plan_is_the_timeline_of_the_round():
+    for policy in ("fair", "best-channel"):
+        server = make(FACING, f"scheduling.policy={policy}", upload=[6, 5, 4, 3, 2, 1], subchannels=2)
+        state = server.initial_state()
+        planned = server.plan(state, 1, server.edge.observe(1))
+        np.testing.assert_equal(asdict(planned), asdict(play(server, 1)[1][0].timeline))
+
+
+def test_a_plan_of_best_update_waits_for_the_slowest_and_uploads_as_many_as_there_are_sub_channels():
+    server = make(FACING, "scheduling.policy=best-update", compute=[1, 2, 3, 4, 5, 6], subchannels=2)
+    planned = server.plan(server.initial_state(), 1, server.edge.observe(1))
+    assert (len(planned.device), planned.start.tolist(), planned.makespan) == (2, [6, 6], 7)
+
+
+# -------------------------------------------------------------------------------- norms, comparison, evaluation
+
+
+@pytest.mark.parametrize(
+    ("override", "mean", "largest"),
+    [
+        ("clustering.norm=update", (3 - 2) / 2, 3),
+        ("clustering.weighting=samples", (8 * 2 - 4 * 3) / 12, 3),
+        ("clustering.norm=per-step", (3 / (0.1 * 2) - 2 / (0.1 * 4)) / 2, 3 / (0.1 * 2)),
+    ],
+)
+def test_norms_are_of_updates_or_of_updates_per_step(override, mean, largest):
+    # E = 2 epochs, b = 4, η = 0.1: 4 samples are 2 steps, 8 samples 4
+    sgd = ["training.epochs=2", "training.batch_size=4", "training.learning_rate=0.1"]
+    _, (record,) = play(make([[3], [-2]], override, *sgd, samples=[4, 8]), 1)
+    assert record.clusters[0].mean_norm == pytest.approx(mean)
+    assert record.clusters[0].max_norm == pytest.approx(largest)
+
+
+def test_norms_per_step_follow_the_decay_of_the_learning_rate():
+    # one step a round of η = 0.1 · 0.5^(round - 1), updates 3 and then 0.5 · (3 - 1.5) as the model moves half way
+    sgd = ["training.epochs=1", "training.learning_rate=0.1", "training.learning_rate_decay=0.5"]
+    server = make([[6]], "clustering.norm=per-step", *sgd, pull=lambda round_: 0.5)
+    _, records = play(server, 2)
+    assert [r.clusters[0].max_norm for r in records] == pytest.approx([3 / 0.1, 1.5 / 0.05])
+
+
+@pytest.mark.parametrize(("kind", "second", "third"), [("frozen", 2 / 3, 2 / 3), ("continued", 1.0, 7 / 6)])
+def test_the_conventional_model_is_the_root_at_the_first_split_frozen_or_trained_on_by_everybody(kind, second, third):
+    # everybody's weighted target is (1·2 + 3·4 - 3 - 3) / 6 = 4/3; half way there in round 1 is 2/3, then 1, then 7/6
+    server = make(LINE, f"run.conventional={kind}", samples=[1, 3, 1, 1], pull=lambda round_: 0.5)
+    assert server.initial_state().conventional is None
+    state, found = server.initial_state(), []
+    for _ in range(3):
+        state, _ = server.step(state)
+        found.append(state.conventional[0])
+    assert found == pytest.approx([2 / 3, second, third])
+    assert model(state, "0") == [2 / 3, 0]
+
+
+def test_continuing_the_conventional_model_costs_neither_time_nor_energy():
+    frozen, continued = (play(make(LINE, f"run.conventional={kind}"), 3)[0] for kind in ("frozen", "continued"))
+    assert frozen.seconds == continued.seconds
+    assert frozen.energy_joules.tolist() == continued.energy_joules.tolist()
+    assert frozen.participation.tolist() == continued.participation.tolist()
+
+
+def test_every_device_is_evaluated_under_its_own_model_and_the_conventional_one():
+    _, (record,) = play(make(LINE, samples=[1, 3, 1, 1]), 1)
+    # own models 3.5 and -3, conventional 4/3; accuracy is 1 / (1 + distance)
+    assert record.evaluation.node == ["0.0", "0.0", "0.1", "0.1"]
+    assert record.evaluation.loss == pytest.approx([1.5, 0.5, 0, 0])
+    assert record.evaluation.accuracy == pytest.approx([1 / 2.5, 1 / 1.5, 1, 1])
+    assert record.evaluation.conventional_accuracy == pytest.approx([3 / 5, 3 / 11, 3 / 16, 3 / 16])
+
+
+def test_models_by_devices_holds_every_model_on_every_device():
+    server = make([[3], [3], [-3], [-3]])
+    before, accuracy = server.models_by_devices(server.initial_state())
+    assert (before, accuracy.tolist()) == (["0", "conventional"], [[0.25] * 4] * 2)
+    names, accuracy = server.models_by_devices(play(server, 1)[0])
+    assert names == ["0", "0.0", "0.1", "conventional"]
+    assert accuracy == pytest.approx(np.array([[0.25] * 4, [1, 1, 1 / 7, 1 / 7], [1 / 7, 1 / 7, 1, 1], [0.25] * 4]))
+
+
+def test_evaluation_is_due_every_so_many_rounds_and_at_the_end():
+    _, records = play(make(CALM, "run.evaluate_every=2", "run.rounds=5"), 5)
+    assert [record.evaluation is not None for record in records] == [False, True, False, True, True]
+
+
+# -------------------------------------------------------------------------------- contracts
+
+
+@pytest.mark.parametrize("chosen", [[0, 0], [-1], [3], [0.5], [[0, 1]], ["a"], [True, False, True], None, 1])
+def test_a_policy_that_breaks_its_contract_is_named(chosen):
+    server = make(CALM, script={1: chosen})
+    with pytest.raises(UserError, match="policy 'script': "):
+        server.step(server.initial_state())
+
+
+def test_a_policy_cannot_let_devices_upload_that_did_not_compute():
+    server = make(CALM)
+    server.policy = Policy("mine", lambda situation: np.array([0, 1]), lambda situation, ids, norms: np.array([2]))
+    with pytest.raises(UserError, match="policy 'mine': lets"):
+        server.step(server.initial_state())
+    with pytest.raises(UserError, match="policy 'mine': lets"):
+        server.plan(server.initial_state(), 1, server.edge.observe(1))
+
+
+def test_a_policy_may_pick_nobody():
+    state, (record,) = play(make(CALM, script={1: []}), 1)
+    assert (heard(record), state.round, state.seconds) == ([], 1, 0)
+
+
+def test_stepping_twice_from_the_same_state_gives_the_same_round():
+    server = make(FACING, "run.conventional=continued", "clustering.max_age=2", script={2: [0, 1, 3, 4], 3: [2, 5]})
+    state = server.initial_state()
+    for _ in range(4):
+        once, record = server.step(state)
+        again, same = server.step(state)
+        np.testing.assert_equal(asdict(record), asdict(same))
+        np.testing.assert_equal(asdict(once), asdict(again))
+        state = once

@@ -1,0 +1,88 @@
+"""A run small enough to repeat dozens of times, and what several tests ask about one."""
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from fedclade import Experiment
+from fedclade import config as configuration
+from fedclade.cli import main
+
+# Two groups of three devices that label the digits differently: they split in round 2, and would stop later.
+TINY = {
+    "run": {"rounds": 3, "checkpoint_every": 2, "conventional": "continued"},
+    "population": {"source": "digits", "devices": 6, "samples": 300, "partition": "iid"},
+    "incongruence": {"kind": "permute-labels", "groups": [3, 3]},
+    "model": {"name": "logistic"},
+    "edge": {"cpu_min_hz": 1e8, "cpu_max_hz": 2e8},
+    "training": {"epochs": 2, "learning_rate": 0.1},
+    "clustering": {
+        "epsilon1": 0.4,
+        "epsilon2": 0.3,
+        "warmup_rounds": 1,
+        "bipartition": "average",
+        "min_cluster_size": 3,
+    },
+}
+
+
+def tiny(*overrides: str, **parts: object) -> Experiment:
+    return Experiment(TINY, overrides, **parts)
+
+
+def tiny_file(folder: Path, *overrides: str) -> str:
+    """The tiny config as a file, for the command line."""
+    path = folder / "tiny.toml"
+    path.write_text(configuration.to_toml(tiny(*overrides).config), "utf-8")
+    return str(path)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files below a folder and their bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def outcome(folder: Path) -> dict[str, object]:
+    """What a run must reproduce to the byte: models, tree, and the summary but for the wall clock."""
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    del summary["wall_seconds"]
+    return {"summary": summary, **files(folder / "models")}
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+def fedclade(*words: object) -> Answer:
+    """The command line through its entry point, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.object(sys, "argv", ["fedclade", *map(str, words)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    return Answer(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def refusal(*words: object) -> str:
+    """The one line on stderr with which a wrong command ends, after exit code 2 and nothing on stdout."""
+    answer = fedclade(*words)
+    assert (answer.code, answer.out) == (2, "")
+    (line,) = answer.err.splitlines()
+    return line
+
+
+def executable() -> str:
+    """The installed command."""
+    return str(Path(sys.executable).with_name("fedclade"))
