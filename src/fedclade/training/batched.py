@@ -13,7 +13,7 @@ from torch.nn import functional
 from fedclade.arrays import Ints, Singles
 from fedclade.config import TrainingConfig
 
-STACK_BYTES = 2 << 20  # weights of the devices stacked together; more would not stay in a core's cache
+STACK_BYTES = 1 << 20  # weights of the devices stacked together; more would not stay in a core's cache
 
 
 class DenseStack:
@@ -59,8 +59,8 @@ class DenseStack:
         momentum = torch.zeros_like(weights) if config.momentum else None
         for step in range(steps[0]):
             active = int(np.searchsorted(-steps, -step, side="left"))
-            chosen = picks[:active, step]
-            x, y = samples[chosen], targets[chosen]
+            chosen = picks[:active, step].flatten()
+            x, y = (rows.index_select(0, chosen).view(active, -1, rows.shape[1]) for rows in (samples, targets))
             self._gradients(weights[:active], gradient[:active], x, y, shares[:active, step])
             move = gradient[:active]
             if config.weight_decay:
@@ -84,7 +84,7 @@ class DenseStack:
         flow = torch.softmax(x, 2).sub_(y).mul_(share[:, :, None])
         for depth in range(len(layers) - 1, -1, -1):
             weight_gradient, bias_gradient = layer_gradients[depth]
-            weight_gradient.copy_(torch.bmm(flow.transpose(1, 2), inputs[depth]))
+            torch.bmm(flow.transpose(1, 2), inputs[depth], out=weight_gradient)
             bias_gradient.copy_(flow.sum(1))
             if depth:
                 flow = torch.bmm(flow, layers[depth][0])

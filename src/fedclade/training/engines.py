@@ -14,8 +14,9 @@ from fedclade.training.local import Step
 from fedclade.training.sequential import SequentialTrainer
 from fedclade.training.workers import WorkersTrainer
 
-# Samples a run must train on before a second process pays for its start of a few seconds.
-WORTH_WORKERS = {"workers": 200_000, "batched": 5_000_000}
+# Samples a run must train on before a second process pays for its start of a few seconds: dense nets, others.
+WORTH_WORKERS = {True: 5_000_000, False: 200_000}
+WORTH_STACKING = 8  # so many devices must fit into one stack; larger models are faster one by one
 STEPS: dict[str, Step] = {"sequential": "autograd", "workers": "lean", "batched": "batched"}
 
 
@@ -27,8 +28,7 @@ class Engine:
     workers: int
 
     def __str__(self) -> str:
-        where = "in this process" if self.workers == 1 else f"{self.workers} worker processes"
-        return f"{self.name}, {where}"
+        return f"{self.name}, {self.workers} process{'es' if self.workers > 1 else ''}"
 
 
 def choose_engine(config: Config, population: Population) -> Engine:
@@ -42,12 +42,12 @@ def choose_engine(config: Config, population: Population) -> Engine:
     if config.training.device == "cuda":
         name = "sequential"  # one process drives the card
     elif name == "auto":
-        name = "batched" if dense else "workers"
+        name = "batched" if dense and DenseStack(module).devices_at_once >= WORTH_STACKING else "workers"
     if name == "sequential":
         return Engine("sequential", 1)
     samples = config.run.rounds * config.training.epochs * int(population.samples.sum())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = config.training.workers or (cores if samples >= WORTH_WORKERS[name] else 1)
+    workers = config.training.workers or (cores if samples >= WORTH_WORKERS[dense] else 1)
     return Engine(name, min(workers, population.devices))
 
 

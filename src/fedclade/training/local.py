@@ -95,7 +95,7 @@ class Local:
 
         @torch.no_grad()
         def gradients(batch: torch.Tensor) -> None:
-            program.gradients(features.index_select(1, batch).view(*shape, -1), one_hot.index_select(1, batch))
+            program.gradients(features, one_hot, batch, shape)
 
         return gradients
 
