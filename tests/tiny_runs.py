@@ -51,8 +51,8 @@ def files(folder: Path) -> dict[str, bytes]:
 def outcome(folder: Path) -> dict[str, object]:
     """What a run must reproduce to the byte: models, tree, and the summary but for the wall clock."""
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
-    del summary["wall_seconds"]
-    return {"summary": summary, **files(folder / "models")}
+    timeless = {name: value for name, value in summary.items() if not name.startswith("wall_")}
+    return {"summary": timeless, **files(folder / "models")}
 
 
 @dataclass(frozen=True)

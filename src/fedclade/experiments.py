@@ -18,6 +18,7 @@ from fedclade.population import Population, build_population
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
 from fedclade.scheduling import Timeline
 from fedclade.server import RoundRecord, Server, ServerState
+from fedclade.stopwatch import Stopwatch
 from fedclade.training import StopRequested, Trainer
 from fedclade.training.engines import Engine, build_trainer, choose_engine
 
@@ -41,6 +42,7 @@ class Progress:
     rounds: int
     wall_seconds: float  # since this process began the run
     done_before: int  # rounds done by earlier processes
+    samples_per_second: float  # trained, by the wall clock
 
 
 OnRound = Callable[[Progress], None]
@@ -115,30 +117,31 @@ class Experiment:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
         server = self.server  # whatever is wrong with the config shows before a directory is made
         folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
-        writer = RunWriter.create(folder, self.config, overwrite)
-        writer.describe(self.devices())
-        return self._go_on(writer, server.initial_state(), 0.0, on_round)
+        chosen = {"engine": self.engine.name, "workers": self.engine.workers}
+        training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
+        writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}), overwrite)
+        return self._go_on(writer, server.initial_state(), {}, on_round)
 
     def resume(self, folder: str | Path, on_round: OnRound | None = None) -> Run:
         """Go on from the last checkpoint of a directory; a finished run is left as it is."""
         run = Run(folder)
-        if different := differences(self.config, run.config):
-            field, (mine, theirs) = next(iter(different.items()))
-            raise UserError(
-                f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
-            )
+        for field, (mine, theirs) in differences(self.config, run.config).items():
+            if (field, mine) not in {("training.engine", "auto"), ("training.workers", None)}:
+                raise UserError(
+                    f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
+                )
         if run.finished:
             return run
-        writer, state, wall = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
-        writer.describe(self.devices())
-        return self._go_on(writer, state, wall, on_round)
+        self.config = run.config
+        writer, state, spent = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
+        return self._go_on(writer, state, spent, on_round)
 
-    def _go_on(self, writer: RunWriter, state: ServerState, wall_before: float, on_round: OnRound | None) -> Run:
+    def _go_on(
+        self, writer: RunWriter, state: ServerState, spent: Mapping[str, float], on_round: OnRound | None
+    ) -> Run:
         server, begun, done_before = self.server, time.perf_counter(), state.round
-
-        def wall() -> float:
-            return time.perf_counter() - begun
-
+        server.stopwatch = stopwatch = Stopwatch(spent)
+        writer.describe(self.devices())
         try:
             while (end := server.finished(state)) is None:
                 result = server.step(state)
@@ -146,20 +149,24 @@ class Experiment:
                     end = "time budget"
                     break
                 state, record = result
-                writer.record(record)
-                if state.round % self.config.run.checkpoint_every == 0:
-                    writer.checkpoint(state, wall_before + wall())
+                with stopwatch.measure("disk"):
+                    writer.record(record)
+                    if state.round % self.config.run.checkpoint_every == 0:
+                        writer.checkpoint(state, stopwatch.spent())
                 if on_round:
-                    on_round(Progress(record, state, self.config.run.rounds, wall(), done_before))
+                    wall_seconds = time.perf_counter() - begun
+                    speed = stopwatch.summary()["wall_samples_per_second"]
+                    on_round(Progress(record, state, self.config.run.rounds, wall_seconds, done_before, speed))
                 if self._stop_requested():
                     raise Interrupted
-            writer.checkpoint(state, wall_before + wall())
-            writer.finish(server, state, self.population.group, end, wall_before + wall())
+            writer.checkpoint(state, stopwatch.spent())
+            writer.finish(server, state, self.population.group, end)
         except Interrupted:
-            writer.checkpoint(state, wall_before + wall())
+            writer.checkpoint(state, stopwatch.spent())
             raise
         finally:
             writer.close()
+            self.trainer.close()
         return Run(writer.folder)
 
 

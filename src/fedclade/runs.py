@@ -96,11 +96,13 @@ class RunWriter:
         return cls(folder, lock)
 
     @classmethod
-    def reopen(cls, folder: Path, parameters: int, initial: ServerState) -> tuple["RunWriter", ServerState, float]:
+    def reopen(
+        cls, folder: Path, parameters: int, initial: ServerState
+    ) -> tuple["RunWriter", ServerState, dict[str, float]]:
         """An existing run at its checkpoint (see ``read_state``), later rows cut off; a damaged one stays as it is."""
         lock = _take_lock(folder)
         try:
-            state, wall_seconds = read_state(folder, parameters, initial)
+            state, spent = read_state(folder, parameters, initial)
             last = _last_round(folder / "run.db")
             if last < state.round:
                 raise UserError(f"{folder / 'run.db'}: ends at round {last}, before the checkpoint's {state.round}")
@@ -112,7 +114,7 @@ class RunWriter:
             for table in PER_ROUND:
                 writer._db.execute(f"DELETE FROM {table} WHERE round > ?", (state.round,))
             writer._db.execute("DELETE FROM models")
-        return writer, state, wall_seconds
+        return writer, state, spent
 
     def describe(self, devices: pd.DataFrame) -> None:
         """Who the devices are: one row each."""
@@ -132,7 +134,7 @@ class RunWriter:
             marks = ", ".join(f":{name}" for name in names)
             self._db.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", rows)
 
-    def checkpoint(self, state: ServerState, wall_seconds: float) -> None:
+    def checkpoint(self, state: ServerState, spent: Mapping[str, float]) -> None:
         """Write the state beside the last one, then switch to it."""
         folder = self.folder / "state"
         folder.mkdir(exist_ok=True)
@@ -146,7 +148,7 @@ class RunWriter:
         facts = {
             "round": state.round,
             "seconds": state.seconds,
-            "wall_seconds": wall_seconds,
+            "spent": dict(spent),
             "tensors": name,
             "sha256": hashlib.sha256(blob).hexdigest(),
             "last_heard": state.last_heard.tolist(),
@@ -159,7 +161,7 @@ class RunWriter:
             if old.name != name:
                 old.unlink()
 
-    def finish(self, server: Server, state: ServerState, group: Ints, end: str, wall_seconds: float) -> None:
+    def finish(self, server: Server, state: ServerState, group: Ints, end: str) -> None:
         """Models, tree, models × devices, summary."""
         folder = self.folder / "models"
         shutil.rmtree(folder, ignore_errors=True)
@@ -187,7 +189,7 @@ class RunWriter:
             self._db.execute("DELETE FROM models")
             self._insert("models", rows)
         summary = summarise(server, state, group, accuracy[names.index(CONVENTIONAL)], end)
-        summary["wall_seconds"] = round(wall_seconds, 3)
+        summary |= server.stopwatch.summary()
         _write_beside(self.folder / "summary.json", json.dumps(summary, indent=1).encode())
 
     def close(self) -> None:
@@ -316,11 +318,11 @@ def read_config(folder: Path) -> Config:
     return configuration.load(str(folder / "config.toml"))
 
 
-def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[ServerState, float]:
-    """The last checkpoint and the wall time spent until then; ``initial`` where none was reached."""
+def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[ServerState, dict[str, float]]:
+    """The last checkpoint and the stopwatch's counts until then; ``initial`` where none was reached."""
     path = folder / "state" / "state.json"
     if not path.is_file():
-        return initial, 0.0
+        return initial, {}
     try:
         facts = json.loads(path.read_text("utf-8"))
         blob_path = path.parent / facts["tensors"]
@@ -341,7 +343,7 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
         )
         if state.updates.shape != initial.updates.shape or any(len(m) != parameters for m in state.models.values()):
             raise ValueError(f"made by another model or population: {state.updates.shape}")
-        return state, float(facts["wall_seconds"])
+        return state, {name: float(count) for name, count in facts["spent"].items()}
     except (OSError, ValueError, KeyError, TypeError, AssertionError, SafetensorError) as error:
         raise UserError(f"{path.parent}: the checkpoint is damaged: {error}") from error
 

@@ -32,6 +32,7 @@ from fedclade.edge import Edge, Links
 from fedclade.edge.latency import local_steps
 from fedclade.errors import UserError
 from fedclade.scheduling import ClusterView, Situation, Timeline, find_policy, plan_timeline
+from fedclade.stopwatch import Stopwatch
 from fedclade.training import Trainer
 
 CONVENTIONAL = "conventional"
@@ -112,6 +113,7 @@ class Server:
         self.config, self.trainer, self.edge, self.samples = config, trainer, edge, samples
         self.policy = find_policy(config.scheduling.policy)
         self.steps = local_steps(config.training, samples)
+        self.stopwatch = Stopwatch()
 
     def initial_state(self) -> ServerState:
         """One cluster of all devices, w0."""
@@ -155,7 +157,7 @@ class Server:
         if self.policy.choose_uploads is None and self._over_budget(state, broadcast, timeline):
             return None
         models = self._stack(state.models, names)
-        updates = self.trainer.train(round_, models, computing, self._index(leaf_of, computing, names))
+        updates = self._train(round_, models, computing, self._index(leaf_of, computing, names))
         if self.policy.choose_uploads is not None:  # the server must hear all norms before it can choose
             uploading = self._checked(
                 self.policy.choose_uploads(situation, computing, update_norms(updates)), computing
@@ -188,7 +190,8 @@ class Server:
         ]
         events += [Event("incident", "", detail={"what": what}) for what in self.trainer.incidents]
         self.trainer.incidents.clear()
-        after, clusters, more = self._cluster(after, heard)
+        with self.stopwatch.measure("clustering"):
+            after, clusters, more = self._cluster(after, heard)
         after = self._continue_conventional(state, after)
         last = self.finished(after) is not None
         evaluate = round_ % self.config.run.evaluate_every == 0 or last
@@ -218,6 +221,12 @@ class Server:
         return self._plan(chosen, ready, links)
 
     # -------------------------------------------------------------------------------- before training
+
+    def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        with self.stopwatch.measure("training"):
+            updates = self.trainer.train(round_, models, devices, model_of)
+        self.stopwatch.trained(len(devices), self.config.training.epochs * int(self.samples[devices].sum()))
+        return updates
 
     def _situation(self, state: ServerState, round_: int, links: Links) -> Situation:
         views = tuple(
@@ -401,7 +410,7 @@ class Server:
         if before.conventional is None or self.config.run.conventional == "frozen":
             return after
         everyone = np.arange(len(self.samples))
-        updates = self.trainer.train(after.round, before.conventional[None], everyone, np.zeros_like(everyone))
+        updates = self._train(after.round, before.conventional[None], everyone, np.zeros_like(everyone))
         weights = (self.samples / self.samples.sum()).astype(np.float32)
         return replace(after, conventional=np.asarray(before.conventional + weights @ updates, dtype=np.float32))
 
@@ -409,6 +418,10 @@ class Server:
 
     def evaluate(self, state: ServerState) -> EvaluationRecord:
         """Test accuracy and loss of every device under its own model, and under the conventional one."""
+        with self.stopwatch.measure("evaluation"):
+            return self._evaluate(state)
+
+    def _evaluate(self, state: ServerState) -> EvaluationRecord:
         everyone = np.arange(len(self.samples))
         leaf_of = state.tree.leaf_of()
         names = sorted(set(leaf_of))

@@ -172,6 +172,7 @@ def _facts(progress: RunProgress) -> str:
         largest = max(norms, key=lambda c: c.max_norm or 0.0)
         parts.append(f"norms mean {largest.mean_norm:.3f} max {largest.max_norm:.3f}")
     parts.append(f"simulated {duration(progress.state.seconds)}")
+    parts.append(f"{progress.samples_per_second:,.0f} samples/s")
     return "  ".join(parts)
 
 
@@ -276,5 +277,6 @@ def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
         "Cost",
         f"{duration(number('simulated_seconds'))} simulated in {summary['rounds']} rounds,"
         f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {number('energy_joules'):.3g} J;"
-        f" {duration(number('wall_seconds'))} of computing here",
+        f" {duration(number('wall_seconds'))} of computing here ({number('wall_share_training'):.0%} training,"
+        f" {number('wall_samples_per_second'):,.0f} samples/s)",
     )

@@ -129,19 +129,15 @@ class Local:
         self._weights.add_(step, alpha=-rate)
 
     @torch.no_grad()
-    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"]) -> Evaluation:
-        """All devices of one model together, in large batches; then the per-device means."""
+    def evaluate(self, model: Singles, devices: Ints, share: Literal["train", "test"]) -> Evaluation:
+        """One model on several devices' data: all together, in large batches; then the per-device means."""
         self._module.eval()
-        accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
-        for model in np.unique(model_of):
-            rows = np.flatnonzero(model_of == model)
-            self._weights.copy_(torch.from_numpy(models[model]))
-            parts = [self._shares[share][devices[row]] for row in rows]
-            right, losses = self._scores(torch.from_numpy(np.concatenate(parts)).to(self._device))
-            ends = np.cumsum([len(part) for part in parts])
-            for row, start, end in zip(rows, [0, *ends], ends, strict=False):
-                accuracy[row], loss[row] = right[start:end].mean(), losses[start:end].mean()
-        return Evaluation(accuracy, loss)
+        self._weights.copy_(torch.from_numpy(model))
+        parts = [self._shares[share][device] for device in devices]
+        right, losses = self._scores(torch.from_numpy(np.concatenate(parts)).to(self._device))
+        lengths = np.array([len(part) for part in parts])
+        starts = np.cumsum(lengths) - lengths
+        return Evaluation(np.add.reduceat(right, starts) / lengths, np.add.reduceat(losses, starts) / lengths)
 
     def _scores(self, positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         right, losses = [], []
@@ -149,7 +145,7 @@ class Local:
             logits, labels = self._module(self.inputs(batch)), self._labels[batch]
             right.append(logits.argmax(1) == labels)
             losses.append(functional.cross_entropy(logits, labels, reduction="none"))
-        return torch.cat(right).cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+        return torch.cat(right).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""

@@ -1,5 +1,7 @@
 """Training in this process: the plain reference that every faster engine is held to, and the lean and batched steps."""
 
+import hashlib
+from collections import OrderedDict
 from typing import Literal
 
 import numpy as np
@@ -10,6 +12,8 @@ from fedclade.errors import Interrupted
 from fedclade.population import Population
 from fedclade.training import Evaluation, StopRequested
 from fedclade.training.local import Local, Step
+
+REMEMBERED_MODELS = 256  # whose evaluations are kept
 
 
 class SequentialTrainer:
@@ -27,6 +31,7 @@ class SequentialTrainer:
         self._stop_requested = stop_requested
         self.parameters = len(self._local.initial)
         self.incidents: list[str] = []
+        self._known: OrderedDict[tuple[bytes, str], dict[int, tuple[float, float]]] = OrderedDict()
 
     def initial_model(self) -> Singles:
         """w0: depends on the seed alone."""
@@ -46,8 +51,26 @@ class SequentialTrainer:
     def evaluate(
         self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
     ) -> Evaluation:
-        """Accuracy and mean loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
-        return self._local.evaluate(models, devices, model_of, share)
+        """Accuracy and mean loss of ``models[model_of[i]]`` on the data of ``devices[i]``, if not known already."""
+        accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
+        for model in np.unique(model_of):
+            rows = np.flatnonzero(model_of == model)
+            known = self._remembered(models[model], share)
+            new = np.array([device for device in devices[rows] if device not in known], dtype=np.int64)
+            if len(new):
+                answer = self._local.evaluate(models[model], new, share)
+                known.update(zip(new.tolist(), zip(answer.accuracy, answer.loss, strict=True), strict=True))
+            accuracy[rows], loss[rows] = np.array([known[int(device)] for device in devices[rows]]).T
+        return Evaluation(accuracy, loss)
+
+    def _remembered(self, model: Singles, share: str) -> dict[int, tuple[float, float]]:
+        """What is known of a model: a stopped or frozen one is evaluated once, not every round."""
+        key = (hashlib.blake2b(model.tobytes(), digest_size=16).digest(), share)
+        known = self._known.setdefault(key, {})
+        self._known.move_to_end(key)
+        if len(self._known) > REMEMBERED_MODELS:
+            self._known.popitem(last=False)
+        return known
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""

@@ -58,14 +58,17 @@ class WorkersTrainer(SequentialTrainer):
         step: Step = "lean",
     ) -> None:
         super().__init__(config, population, stop_requested, step=step)
-        self._config, self._step = config, step
-        self._costs = population.samples
+        self._config, self._population, self._count, self._step = config, population, workers, step
         self._files: list[BinaryIO] = []
-        devices = population.devices
+        self._workers: list[_Worker] = []
+
+    def _start_all(self) -> None:
+        """At the first training: whoever only plans needs no processes."""
+        population = self._population
         parts = [*population.train, *population.test]
         self._setup: dict[str, Any] = {
-            "config": config.model_dump_json(),
-            "step": step,
+            "config": self._config.model_dump_json(),
+            "step": self._step,
             "classes": population.classes,
             "mean": population.mean,
             "std": population.std,
@@ -74,15 +77,17 @@ class WorkersTrainer(SequentialTrainer):
                 "labels": self._share(population.labels),
                 "order": self._share(np.concatenate(parts)),
                 "ends": self._share(np.cumsum([len(part) for part in parts])),
-                "models": self._room(devices, self.parameters),
-                "updates": self._room(devices, self.parameters),
+                "models": self._room(population.devices, self.parameters),
+                "updates": self._room(population.devices, self.parameters),
             },
         }
         self._models, self._updates = (attach(self._setup["arrays"][name]) for name in ("models", "updates"))
-        self._workers = [self._start() for _ in range(workers)]
+        self._workers = [self._start() for _ in range(self._count)]
 
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         """Δw of each device, in the order given."""
+        if not self._workers:
+            self._start_all()
         self._models[: len(models)] = models
         pending = deque(self._tasks(round_, devices, model_of))
         selector = selectors.DefaultSelector()
@@ -94,7 +99,7 @@ class WorkersTrainer(SequentialTrainer):
 
     def _tasks(self, round_: int, devices: Ints, model_of: Ints) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
-        longest_first = np.argsort(-self._costs[devices], kind="stable")
+        longest_first = np.argsort(-self._population.samples[devices], kind="stable")
         size = self._local.devices_at_once
         tasks = []
         for number, first in enumerate(range(0, len(devices), size)):
@@ -187,6 +192,6 @@ class WorkersTrainer(SequentialTrainer):
         for worker in self._workers:
             worker.process.wait()
             worker.reply.close()
-        self._workers = []
         for file in self._files:
             file.close()
+        self._workers, self._files = [], []

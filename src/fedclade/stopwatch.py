@@ -1,0 +1,47 @@
+"""Where a run's wall time goes. Not part of any result: everything else depends on the config and the seed alone."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+
+PHASES = ("training", "clustering", "evaluation", "disk")
+
+
+class Stopwatch:
+    """Seconds in each phase and in all, device updates and samples trained; added up over interruptions."""
+
+    def __init__(self, before: Mapping[str, float] | None = None) -> None:
+        self._spent = dict.fromkeys(("seconds", "updates", "samples", *PHASES), 0.0) | dict(before or {})
+        self._begun = time.perf_counter()
+
+    @contextlib.contextmanager
+    def measure(self, phase: str) -> Iterator[None]:
+        """Count the time inside towards a phase."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._spent[phase] += time.perf_counter() - begun
+
+    def trained(self, updates: int, samples: int) -> None:
+        """Count what was trained."""
+        self._spent["updates"] += updates
+        self._spent["samples"] += samples
+
+    def spent(self) -> dict[str, float]:
+        """All counts up to now."""
+        now = time.perf_counter()
+        self._spent["seconds"] += now - self._begun
+        self._begun = now
+        return dict(self._spent)
+
+    def summary(self) -> dict[str, float]:
+        """The counts as a run's summary shows them; every name begins with ``wall_``."""
+        spent = self.spent()
+        training, seconds = max(spent["training"], 1e-9), max(spent["seconds"], 1e-9)
+        return {
+            "wall_seconds": round(spent["seconds"], 3),
+            "wall_updates_per_second": round(spent["updates"] / training, 2),
+            "wall_samples_per_second": round(spent["samples"] / training, 1),
+            **{f"wall_share_{phase}": round(spent[phase] / seconds, 4) for phase in PHASES},
+        }
