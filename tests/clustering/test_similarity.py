@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedclade.clustering import cosine_similarity, mean_similarity_to, mean_update_norm, update_norms
+from fedclade.clustering import similarity as similarity_module
 
 
 def random_updates(seed, devices=8, parameters=30):
@@ -29,6 +30,18 @@ def test_cosines_are_those_of_a_double_loop_and_symmetric_within_one(seed):
     assert similarity == pytest.approx(np.array(expected), abs=1e-5)
     assert np.array_equal(similarity, similarity.T)
     assert np.abs(similarity).max() <= 1.0
+
+
+@pytest.mark.parametrize("entries", [1, 8, 100])
+def test_cosines_are_the_same_however_many_parameters_are_taken_at_once(entries, monkeypatch):
+    updates = random_updates(3)
+    at_once = cosine_similarity(updates)
+    monkeypatch.setattr(similarity_module, "CHUNK_ENTRIES", entries)
+    assert cosine_similarity(updates) == pytest.approx(at_once, abs=1e-6)
+
+
+def test_no_updates_have_no_cosines():
+    assert cosine_similarity(np.zeros((0, 5), dtype=np.float32)).shape == (0, 0)
 
 
 def test_a_zero_update_is_similar_to_nothing():

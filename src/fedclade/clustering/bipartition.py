@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 
-from fedclade.arrays import Bools, Floats, Singles
+from fedclade.arrays import Bools, Floats, Ints, Singles
 
 
 def bipartition(similarity: Singles, method: Literal["minmax", "average", "complete"], min_size: int) -> Bools | None:
@@ -25,17 +25,26 @@ def bipartition(similarity: Singles, method: Literal["minmax", "average", "compl
     if count < 2 * min_size or count < 2:
         return None
     # which of several equally good cuts is taken must not depend on how the devices are numbered
-    order = np.argsort(np.sort(similarity, axis=1).sum(axis=1, dtype=np.float64), kind="stable")
-    similarity = similarity[np.ix_(order, order)]
-    distances = 1.0 - similarity[np.triu_indices(count, 1)].astype(np.float64)
-    merges = linkage(distances, "single" if method == "minmax" else method)
-    cut = _minmax(merges, count, min_size) if method == "minmax" else _top_cut(merges, similarity, min_size)
+    order = np.argsort([np.sort(row).sum(dtype=np.float64) for row in similarity], kind="stable")
+    merges = linkage(_distances(similarity, order), "single" if method == "minmax" else method)
+    cut = _minmax(merges, count, min_size) if method == "minmax" else _top_cut(merges, similarity, order, min_size)
     if cut is None:
         return None
     side = np.empty(count, dtype=bool)
     side[order] = cut
     # which child is the second must not depend on the method: the one without the first member
     return ~side if side[0] else side
+
+
+def _distances(similarity: Singles, order: Ints) -> Floats:
+    """1 - similarity of each pair, in SciPy's condensed form; filled line by line, for K² numbers are many."""
+    count = len(order)
+    distances = np.empty(count * (count - 1) // 2)
+    end = 0
+    for position, member in enumerate(order):
+        start, end = end, end + count - 1 - position
+        distances[start:end] = similarity[member, order[position + 1 :]]
+    return np.subtract(1.0, distances, out=distances)
 
 
 def _minmax(merges: Floats, count: int, min_size: int) -> Bools:
@@ -86,7 +95,7 @@ def _deal(parts: np.ndarray, min_size: int) -> np.ndarray | None:
     return np.array(chosen)
 
 
-def _top_cut(merges: Floats, similarity: Singles, min_size: int) -> Bools | None:
+def _top_cut(merges: Floats, similarity: Singles, order: Ints, min_size: int) -> Bools | None:
     """The highest split of the dendrogram with two large enough sides; what was too small joins the nearer one."""
     count = len(similarity)
     node = 2 * count - 2
@@ -98,7 +107,8 @@ def _top_cut(merges: Floats, similarity: Singles, min_size: int) -> Bools | None
             side = np.zeros(count, dtype=bool)
             side[small] = True
             for loose in aside:
-                side[loose] = similarity[np.ix_(loose, small)].mean() > similarity[np.ix_(loose, large)].mean()
+                near_small, near_large = (similarity[np.ix_(order[loose], order[part])] for part in (small, large))
+                side[loose] = near_small.mean() > near_large.mean()
             return side
         aside.append(small)
         node = int(merges[node - count, 0 if large is left else 1])

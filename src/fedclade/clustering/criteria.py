@@ -57,9 +57,15 @@ class CutFacts:
 
 def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: ClusteringConfig) -> CutFacts:
     """Measure a cut."""
-    cross = float(similarity[np.ix_(side, ~side)].max())
-    inside = [similarity[np.ix_(child, child)][np.triu_indices(child.sum(), 1)] for child in (side, ~side)]
-    within = float(np.concatenate([np.ones(1, dtype=np.float32), *inside]).min())
+    children = np.flatnonzero(side), np.flatnonzero(~side)
+    cross = float(max(similarity[member, children[1]].max() for member in children[0]))  # line by line: K² is large
+    within = float(
+        min(
+            similarity[member, child[position + 1 :]].min(initial=1.0)
+            for child in children
+            for position, member in enumerate(child)
+        )
+    )
     gamma: float | None = None
     if config.gamma == "estimated":
         gamma = float(max(_estimated_gamma(updates[child]).max() for child in (side, ~side)))

@@ -1,8 +1,11 @@
 """Norms and cosine similarities of the devices' updates Δw (Algorithm 1, lines 19-21)."""
 
 import numpy as np
+from scipy.linalg.blas import ssyrk
 
 from fedclade.arrays import Floats, Ints, Singles
+
+CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 
 
 def update_norms(updates: Singles) -> Floats:
@@ -17,10 +20,23 @@ def mean_update_norm(updates: Singles, weights: Floats) -> float:
 
 
 def cosine_similarity(updates: Singles) -> Singles:
-    """All pairwise cosines by one matrix product; a zero update is similar to nothing, itself included."""
+    """All pairwise cosines; a zero update is similar to nothing, itself included.
+
+    Matrix products over a few parameters at a time, added up in place for one triangle: exact, with half the
+    arithmetic, and with no second copy of the updates.
+    """
+    count, parameters = updates.shape
     norms = update_norms(updates).astype(np.float32)
-    unit = updates / np.where(norms > 0, norms, 1)[:, None]
-    return np.clip(unit @ unit.T, -1.0, 1.0)
+    norms[norms == 0] = 1
+    cosines = np.zeros((count, count), dtype=np.float32, order="F")
+    width = max(1, CHUNK_ENTRIES // max(1, count))
+    for first in range(0, parameters if count else 0, width):
+        unit = updates[:, first : first + width] / norms[:, None]
+        cosines = ssyrk(1.0, unit.T, beta=1.0, c=cosines, trans=1, overwrite_c=1)
+    np.clip(cosines, -1.0, 1.0, out=cosines)
+    for row in range(count):
+        cosines[row + 1 :, row] = cosines[row, row + 1 :]
+    return cosines.T
 
 
 def mean_similarity_to(updates: Singles, known: Ints, group: Ints) -> Floats:
