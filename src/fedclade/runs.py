@@ -40,7 +40,8 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
     test_samples INTEGER, distance_m REAL, power_w REAL, cpu_hz REAL);
 CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL, seconds REAL, makespan_seconds
-    REAL, lower_bound_seconds REAL, broadcast_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER,
+    REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
+    computed INTEGER, uploads INTEGER, missed INTEGER,
     clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
     conventional_accuracy_min REAL, conventional_accuracy_mean REAL);
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
@@ -211,6 +212,8 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "seconds": record.seconds,
                 "makespan_seconds": timeline.makespan,
                 "lower_bound_seconds": timeline.lower_bound,
+                "makespan_ratio": timeline.ratio,
+                "largest_latency_seconds": timeline.largest_latency,
                 "broadcast_seconds": record.broadcast_seconds,
                 "computed": len(record.computed),
                 "uploads": int((~timeline.missed).sum()),

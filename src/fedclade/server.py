@@ -265,6 +265,7 @@ class Server:
             ready[devices],
             links.upload_seconds[devices],
             self.edge.subchannels,
+            order=scheduling.order,
             pairing=scheduling.pairing,
             deadline=scheduling.deadline_seconds,
         )
