@@ -193,6 +193,11 @@ class SchedulingConfig(Section):
         "first-free",
         description="next sub-channel: the first that frees up, or the predecessor's in the set before",
     )
+    allocation: Literal["fixed", "slack", "boost"] = Field(
+        "fixed",
+        description="CPU speed and power: as drawn; lowered to be just in time for the slot; or the first set at its "
+        "limits where that shortens the round, then lowered",
+    )
     deadline_seconds: float | None = Field(
         None, gt=0, description="a device that cannot finish by then misses the round; unset: none"
     )

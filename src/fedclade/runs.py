@@ -47,8 +47,8 @@ CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
     max_norm REAL, verdict TEXT, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_set INTEGER, subchannel INTEGER,
-    predecessor INTEGER, ready_seconds REAL, start_seconds REAL, end_seconds REAL, snr REAL, rate_bps REAL, missed
-    INTEGER, PRIMARY KEY (round, device));
+    predecessor INTEGER, ready_seconds REAL, start_seconds REAL, end_seconds REAL, snr REAL, rate_bps REAL,
+    energy_joules REAL, missed INTEGER, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
     conventional_accuracy REAL, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
@@ -240,6 +240,7 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "end_seconds": _finite(timeline.end[i]),
                 "snr": float(record.links.snr[device]),
                 "rate_bps": float(record.links.rate_bps[device]),
+                "energy_joules": float(record.device_joules[device]),
                 "missed": int(timeline.missed[i]),
             }
             for i, device in enumerate(timeline.device)
