@@ -468,3 +468,14 @@ def test_a_checkpoint_restores_the_state_to_the_bit(interrupted):
     writer, restored, _ = RunWriter.reopen(interrupted, server.trainer.parameters, server.initial_state())
     writer.close()
     np.testing.assert_equal(vars(restored), vars(state))
+
+
+def test_slack_saves_energy_at_the_same_clock_and_the_same_models(tmp_path):
+    few = ("edge.bandwidth_hz=2e6", "run.rounds=2")  # two sub-channels for six devices
+    fixed = tiny(*few).run(tmp_path / "fixed")
+    slack = tiny(*few, "scheduling.allocation=slack").run(tmp_path / "slack")
+    assert slack.summary["energy_joules"] < 0.9 * fixed.summary["energy_joules"]
+    assert slack.summary["simulated_seconds"] == pytest.approx(fixed.summary["simulated_seconds"])
+    assert slack.summary["accuracy_mean"] == fixed.summary["accuracy_mean"]
+    assert slack.uploads["energy_joules"].sum() == pytest.approx(slack.summary["energy_joules"])
+    assert (slack.rounds["makespan_ratio"] >= 1).all()

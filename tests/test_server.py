@@ -381,6 +381,12 @@ def test_best_update_makes_everybody_compute_and_the_largest_upload_after_the_sl
     assert model(state) == [(1 * 5 + 3 * 3) / 4]
 
 
+def test_an_edge_that_tells_no_limits_keeps_speed_and_power_fixed():
+    server = make(CALM, "scheduling.allocation=slack")
+    with pytest.raises(UserError, match=r'scheduling.allocation = "slack": this edge does not tell'):
+        server.step(server.initial_state())
+
+
 def test_every_model_that_is_multicast_takes_its_broadcast_seconds():
     state, records = play(make(LINE, broadcast=0.25), 2)
     assert [record.broadcast_seconds for record in records] == [0.25, 0.5]  # one model, then two
@@ -393,12 +399,12 @@ def test_a_plan_is_the_timeline_of_the_round():
         server = make(FACING, f"scheduling.policy={policy}", upload=[6, 5, 4, 3, 2, 1], subchannels=2)
         state = server.initial_state()
         planned = server.plan(state, 1, server.edge.observe(1))
-        np.testing.assert_equal(asdict(planned), asdict(play(server, 1)[1][0].timeline))
+        np.testing.assert_equal(asdict(planned.timeline), asdict(play(server, 1)[1][0].timeline))
 
 
 def test_a_plan_of_best_update_waits_for_the_slowest_and_uploads_as_many_as_there_are_sub_channels():
     server = make(FACING, "scheduling.policy=best-update", compute=[1, 2, 3, 4, 5, 6], subchannels=2)
-    planned = server.plan(server.initial_state(), 1, server.edge.observe(1))
+    planned = server.plan(server.initial_state(), 1, server.edge.observe(1)).timeline
     assert (len(planned.device), planned.start.tolist(), planned.makespan) == (2, [6, 6], 7)
 
 

@@ -184,10 +184,19 @@ class SchedulingConfig(Section):
     recheck_every: int = Field(
         0, ge=0, description="rounds after which a stopped cluster is heard in full again; 0: never"
     )
-    order: Literal["latency"] = Field("latency", description="upload order: ascending T_tot")
+    order: Literal["latency", "compute", "longest-upload", "optimal"] = Field(
+        "latency",
+        description="upload order: ascending T_tot (the paper), earliest ready first, longest upload of those ready "
+        "first, or the shortest round (needs the extra 'optimal'; for few devices)",
+    )
     pairing: Literal["first-free", "strict"] = Field(
         "first-free",
         description="next sub-channel: the first that frees up, or the predecessor's in the set before",
+    )
+    allocation: Literal["fixed", "slack", "boost"] = Field(
+        "fixed",
+        description="CPU speed and power: as drawn; lowered to be just in time for the slot; or the first set at its "
+        "limits where that shortens the round, then lowered",
     )
     deadline_seconds: float | None = Field(
         None, gt=0, description="a device that cannot finish by then misses the round; unset: none"

@@ -16,7 +16,7 @@ from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.errors import Interrupted, UserError
 from fedclade.population import Population, build_population
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
-from fedclade.scheduling import Timeline
+from fedclade.scheduling import Allocation, Timeline
 from fedclade.server import RoundRecord, Server, ServerState
 from fedclade.stopwatch import Stopwatch
 from fedclade.training import StopRequested, Trainer
@@ -28,9 +28,14 @@ class Plan:
     """One round, planned but not trained."""
 
     links: Links
-    timeline: Timeline
+    allocation: Allocation
     model_bits: float
     warnings: list[str]
+
+    @property
+    def timeline(self) -> Timeline:
+        """Who uploads when."""
+        return self.allocation.timeline
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,8 @@ class Experiment:
     def plan(self, round_: int = 1) -> Plan:
         """Links, selection and timeline of one round of phase 1; nothing is trained."""
         links = self.edge.observe(round_)
-        timeline = self.server.plan(self.server.initial_state(), round_, links)
-        return Plan(links, timeline, self.edge.model_bits, plausibility(links, self.edge.model_bits))
+        allocation = self.server.plan(self.server.initial_state(), round_, links)
+        return Plan(links, allocation, self.edge.model_bits, plausibility(links, self.edge.model_bits))
 
     def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""

@@ -40,14 +40,15 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
     test_samples INTEGER, distance_m REAL, power_w REAL, cpu_hz REAL);
 CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL, seconds REAL, makespan_seconds
-    REAL, lower_bound_seconds REAL, broadcast_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER,
+    REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
+    computed INTEGER, uploads INTEGER, missed INTEGER,
     clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
     conventional_accuracy_min REAL, conventional_accuracy_mean REAL);
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
     max_norm REAL, verdict TEXT, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_set INTEGER, subchannel INTEGER,
-    predecessor INTEGER, ready_seconds REAL, start_seconds REAL, end_seconds REAL, snr REAL, rate_bps REAL, missed
-    INTEGER, PRIMARY KEY (round, device));
+    predecessor INTEGER, ready_seconds REAL, start_seconds REAL, end_seconds REAL, snr REAL, rate_bps REAL,
+    energy_joules REAL, missed INTEGER, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
     conventional_accuracy REAL, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
@@ -213,6 +214,8 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "seconds": record.seconds,
                 "makespan_seconds": timeline.makespan,
                 "lower_bound_seconds": timeline.lower_bound,
+                "makespan_ratio": timeline.ratio,
+                "largest_latency_seconds": timeline.largest_latency,
                 "broadcast_seconds": record.broadcast_seconds,
                 "computed": len(record.computed),
                 "uploads": int((~timeline.missed).sum()),
@@ -239,6 +242,7 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "end_seconds": _finite(timeline.end[i]),
                 "snr": float(record.links.snr[device]),
                 "rate_bps": float(record.links.rate_bps[device]),
+                "energy_joules": float(record.device_joules[device]),
                 "missed": int(timeline.missed[i]),
             }
             for i, device in enumerate(timeline.device)

@@ -31,7 +31,16 @@ from fedclade.config import Config
 from fedclade.edge import Edge, Links
 from fedclade.edge.latency import local_steps
 from fedclade.errors import UserError
-from fedclade.scheduling import ClusterView, Situation, Timeline, find_policy, plan_timeline
+from fedclade.scheduling import (
+    Allocation,
+    ClusterView,
+    Effort,
+    Situation,
+    Timeline,
+    allocate,
+    find_policy,
+    plan_timeline,
+)
 from fedclade.stopwatch import Stopwatch
 from fedclade.training import Trainer
 
@@ -100,10 +109,15 @@ class RoundRecord:
     timeline: Timeline
     computed: Ints
     links: Links
-    energy_joules: float
+    device_joules: Floats
     clusters: list[ClusterRecord]
     events: list[Event]
     evaluation: EvaluationRecord | None
+
+    @property
+    def energy_joules(self) -> float:
+        """What all devices spent."""
+        return float(self.device_joules.sum())
 
 
 class Server:
@@ -147,7 +161,8 @@ class Server:
         links = self.edge.observe(round_)
         situation = self._situation(state, round_, links)
         chosen = self._checked(self.policy.select(situation))
-        timeline = self._plan(chosen, links.compute_seconds, links)
+        plan = self._plan(chosen, links.compute_seconds, links)
+        timeline = plan.timeline
         computing = np.sort(timeline.arrived) if self.policy.choose_uploads is None else chosen
         tree, events = self._place_unheard(state, computing)
 
@@ -163,7 +178,8 @@ class Server:
                 self.policy.choose_uploads(situation, computing, update_norms(updates)), computing
             )
             waited = np.full_like(links.compute_seconds, links.compute_seconds[computing].max(initial=0.0))
-            timeline = self._plan(uploading, waited, links)
+            plan = self._plan(uploading, waited, links)
+            timeline = plan.timeline
             if self._over_budget(state, broadcast, timeline):
                 return None
             updates = updates[np.isin(computing, timeline.arrived)]
@@ -171,8 +187,9 @@ class Server:
         heard = np.sort(timeline.arrived)
         duration = self._duration(broadcast, timeline)
         energy = np.zeros(len(self.samples))
-        energy[computing] += links.compute_joules[computing]
-        energy[heard] += links.upload_joules[heard]
+        energy[computing] = links.compute_joules[computing]
+        sending = ~timeline.missed
+        energy[timeline.device[sending]] = (plan.compute_joules + plan.upload_joules)[sending]
         state.updates[heard] = updates
         counted = np.isin(np.arange(len(self.samples)), heard)
         after = replace(
@@ -203,15 +220,15 @@ class Server:
             timeline=timeline,
             computed=computing,
             links=links,
-            energy_joules=float(energy.sum()),
+            device_joules=energy,
             clusters=clusters,
             events=events + more,
             evaluation=self.evaluate(after) if evaluate else None,
         )
         return after, record
 
-    def plan(self, state: ServerState, round_: int, links: Links) -> Timeline:
-        """Selection and timeline alone; where a policy looks at norms, as if all were equal."""
+    def plan(self, state: ServerState, round_: int, links: Links) -> Allocation:
+        """Selection, timeline and allocation alone; where a policy looks at norms, as if all were equal."""
         situation = self._situation(state, round_, links)
         chosen = self._checked(self.policy.select(situation))
         ready = links.compute_seconds
@@ -267,16 +284,19 @@ class Server:
             raise UserError(f"policy {self.policy.name!r}: lets {ids.tolist()} upload, of whom some did not compute")
         return np.sort(ids.astype(np.int64))
 
-    def _plan(self, devices: Ints, ready: Floats, links: Links) -> Timeline:
+    def _plan(self, devices: Ints, ready: Floats, links: Links) -> Allocation:
         scheduling = self.config.scheduling
-        return plan_timeline(
+        timeline = plan_timeline(
             devices,
             ready[devices],
             links.upload_seconds[devices],
             self.edge.subchannels,
+            order=scheduling.order,
             pairing=scheduling.pairing,
             deadline=scheduling.deadline_seconds,
         )
+        effort = _effort(links, scheduling.allocation, ready).of(timeline.device)
+        return allocate(scheduling.allocation, timeline, effort, self.edge.subchannels)
 
     def _duration(self, broadcast: float, timeline: Timeline) -> float:
         """Models out, uploads in; where nobody can upload, the deadline is waited for in vain."""
@@ -459,3 +479,22 @@ def _missed(timeline: Timeline, links: Links) -> list[tuple[int, str]]:
         (int(device), "deadline" if np.isfinite(links.upload_seconds[device]) else "unreachable")
         for device in timeline.device[timeline.missed]
     ]
+
+
+def _effort(links: Links, allocation: str, ready: Floats) -> Effort:
+    """What the links say of every device; who waits after computing, for all norms to be known, keeps its speed."""
+    given = (links.compute_seconds, links.upload_seconds, links.compute_joules, links.upload_joules, links.snr)
+    if links.limits is None:
+        if allocation != "fixed":
+            raise UserError(f'scheduling.allocation = "{allocation}": this edge does not tell its devices\' limits')
+        compute, upload = links.compute_seconds, links.upload_seconds
+        return Effort(*given, compute, compute, upload, upload)
+    limits = links.limits
+    bound = ready > links.compute_seconds
+    return Effort(
+        *given,
+        np.where(bound, links.compute_seconds, limits.compute_shortest),
+        np.where(bound, links.compute_seconds, limits.compute_longest),
+        limits.upload_shortest,
+        limits.upload_longest,
+    )

@@ -42,6 +42,16 @@ def test_a_round_of_identical_devices_by_hand():
     assert links.total_seconds == pytest.approx([1.632705 + 0.12544], rel=1e-5)
 
 
+def test_limits_are_the_times_at_the_ends_of_the_cpu_and_power_ranges():
+    # one device of 12,544,000 x 10 cycles: 0.12544 s at 1 GHz, a fourth at 4 GHz; SNR 59 dB at 20 dBm, 29 dB at -10 dBm
+    edge = edge_of(devices=1, **{**IDENTICAL, "power_min_dbm": -10.0, "cpu_max_hz": 4e9})
+    limits = edge.observe(1).limits
+    assert limits.compute_shortest == pytest.approx([0.12544 / 4])
+    assert limits.compute_longest == pytest.approx([0.12544])
+    assert limits.upload_shortest == pytest.approx([1.632705], rel=1e-5)
+    assert limits.upload_longest == pytest.approx([32 / math.log2(1 + 10**2.9)], rel=1e-5)
+
+
 @pytest.mark.parametrize(("threshold_db", "within_reach"), [(58.9, True), (59.1, False)])
 def test_within_reach_means_at_or_above_the_snr_threshold(threshold_db, within_reach):
     links = edge_of(reachable_snr_db=threshold_db, **IDENTICAL).observe(1)  # 59 dB, as above
@@ -56,7 +66,8 @@ def test_subchannels_are_the_whole_ones_that_fit(bandwidth_hz, subchannel_hz, co
 
 
 def test_links_of_a_device_do_not_depend_on_how_many_devices_there_are():
-    few, many = vars(edge_of(devices=5).observe(3)), vars(edge_of(devices=50).observe(3))
+    few, many = (vars(edge_of(devices=count).observe(3)) for count in (5, 50))
+    few, many = ({**vars(links.pop("limits")), **links} for links in (few, many))
     for name, values in few.items():
         assert np.array_equal(values, many[name][:5]), name
 

@@ -1,21 +1,27 @@
 """Who uploads when: the rules hold in every plan, and small plans are as worked out by hand."""
 
+import heapq
+import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedclade.errors import UserError
 from fedclade.scheduling import Timeline, plan_timeline
+from fedclade.scheduling.bound import lower_bound
 
 WHOLE = st.integers(0, 4).map(float)  # ties and zero lengths are common
 DEADLINES = st.integers(0, 12).map(float)
+QUICK_ORDERS = ("latency", "compute", "longest-upload")
 ANY_DEADLINE = st.none() | DEADLINES
 
 
 @st.composite
-def rounds(draw, pairings=("first-free", "strict"), deadlines=ANY_DEADLINE):
+def rounds(draw, orders=QUICK_ORDERS, pairings=("first-free", "strict"), deadlines=ANY_DEADLINE):
     """The arguments of one round: 0 to 12 devices on 1 to 5 sub-channels, some links dead."""
     seconds = WHOLE if draw(st.booleans()) else st.floats(0.0, 10.0)
     times = draw(st.lists(st.tuples(seconds, seconds | st.just(math.inf)), max_size=12))
@@ -25,6 +31,7 @@ def rounds(draw, pairings=("first-free", "strict"), deadlines=ANY_DEADLINE):
         "ready": ready,
         "upload": upload,
         "subchannels": draw(st.integers(1, 5)),
+        "order": draw(st.sampled_from(orders)),
         "pairing": draw(st.sampled_from(pairings)),
         "deadline": draw(deadlines),
     }
@@ -54,11 +61,12 @@ def test_every_selected_device_appears_once_either_placed_or_missed(case):
     assert (plan.predecessor[plan.missed] == -1).all()
 
 
-@given(rounds())
-def test_order_is_ascending_in_total_latency_and_ties_keep_their_order(case):
+@given(rounds(orders=("latency", "compute")))
+def test_order_is_ascending_in_total_latency_or_computing_time_and_ties_keep_their_order(case):
     plan = plan_timeline(**case)
     total = (case["ready"] + case["upload"]).tolist()
-    expected = sorted(range(len(total)), key=lambda i: (total[i], i))
+    first = total if case["order"] == "latency" else case["ready"].tolist()
+    expected = sorted(range(len(total)), key=lambda i: (first[i], total[i], i))
     assert plan.device.tolist() == case["device"][expected].tolist()
     assert plan.ready.tolist() == case["ready"][expected].tolist()
 
@@ -96,8 +104,9 @@ def test_makespan_is_the_last_end_and_at_least_the_largest_total_latency(case):
     plan = plan_timeline(**case)
     placed = ~plan.missed
     assert plan.makespan == max(plan.end[placed], default=0.0)
-    assert plan.lower_bound == max((plan.ready + upload_of(case, plan))[placed], default=0.0)
-    assert plan.makespan >= plan.lower_bound
+    assert plan.largest_latency == max((plan.ready + upload_of(case, plan))[placed], default=0.0)
+    assert plan.makespan >= plan.lower_bound >= plan.largest_latency
+    assert plan.ratio >= 1
 
 
 @given(rounds(deadlines=DEADLINES))
@@ -176,7 +185,9 @@ def test_a_round_worked_out_by_hand(pairing, last):
     assert plan.start.tolist() == [1, 2, 3, 5, start]
     assert plan.end.tolist() == [3, 4, 7, 6, end]
     assert plan.arrived.tolist() == [7, 3, 2, 5, 9]
-    assert (plan.makespan, plan.lower_bound) == (end, 7)
+    assert (plan.makespan, plan.largest_latency) == (end, 7)
+    # S all five: uploads 16, first two ready at 0 and 1: (16 + 1) / 2 = 8.5; S of 9, 5, 3, 7 is (15 + 1) / 2 only
+    assert plan.lower_bound == 8.5
 
 
 def test_a_device_that_misses_leaves_its_turn_and_its_subchannel_to_the_next():
@@ -186,9 +197,106 @@ def test_a_device_that_misses_leaves_its_turn_and_its_subchannel_to_the_next():
     assert plan.aggregation_set.tolist() == [0, 0, -1, 1, -1]
     assert plan.subchannel.tolist() == [0, 1, -1, 0, -1]
     assert plan.predecessor.tolist() == [-1, -1, -1, 7, -1]
-    assert (plan.makespan, plan.lower_bound) == (6, 6)
+    assert (plan.makespan, plan.largest_latency, plan.lower_bound, plan.ratio) == (6, 6, 6, 1)
     # on one sub-channel by 8: 7 until 3, 3 until 5, 5 would end at 9 and misses, 2 from 5 to 6 as set 2, 9 misses
     plan = worked_example(subchannels=1, deadline=8.0)
     assert plan.aggregation_set.tolist() == [0, 1, -1, 2, -1]
     assert plan.predecessor.tolist() == [-1, 7, -1, 3, -1]
     assert plan.makespan == 6
+
+
+def test_longest_upload_first_worked_out_by_hand():
+    # 9 (ready at 0) until 7; 5 (longest of those ready at 1) until 5; then 3 until 7; then 7 until 9 and 2 until 8
+    plan = worked_example(order="longest-upload")
+    assert plan.device.tolist() == [9, 5, 3, 7, 2]
+    assert plan.start.tolist() == [0, 1, 5, 7, 7]
+    assert (plan.makespan, plan.lower_bound) == (9, 8.5)
+    assert plan.ratio == pytest.approx(9 / 8.5)
+
+
+def shortest(ready, upload, subchannels):
+    """By trying every order."""
+    orders = itertools.permutations(range(len(ready)))
+    return min((placed_in(order, ready, upload, subchannels) for order in orders), default=0.0)
+
+
+def placed_in(order, ready, upload, subchannels):
+    free = [0.0] * subchannels
+    for i in order:
+        earliest = heapq.heappop(free)
+        heapq.heappush(free, max(earliest, ready[i]) + upload[i])
+    return max(free)
+
+
+@st.composite
+def small_instances(draw, most=6):
+    seconds = WHOLE if draw(st.booleans()) else st.floats(0.0, 10.0)
+    times = draw(st.lists(st.tuples(seconds, seconds), max_size=most))
+    ready, upload = np.array(times).reshape(-1, 2).T
+    return ready, upload, draw(st.integers(1, 4))
+
+
+@settings(max_examples=300)
+@given(small_instances())
+def test_the_lower_bound_is_the_best_over_all_sets_of_devices_and_below_every_schedule(instance):
+    ready, upload, subchannels = instance
+    over_sets = max((ready + upload).tolist(), default=0.0)
+    for size in range(subchannels, len(ready) + 1):
+        for chosen in map(list, itertools.combinations(range(len(ready)), size)):
+            start = np.sort(ready[chosen])[:subchannels].sum()
+            over_sets = max(over_sets, (start + upload[chosen].sum()) / subchannels)
+    found = lower_bound(ready, upload, subchannels)
+    assert found == pytest.approx(over_sets)
+    assert found <= shortest(ready, upload, subchannels) + 1e-9
+
+
+@settings(max_examples=300)
+@given(small_instances())
+def test_longest_upload_takes_less_than_twice_the_shortest_round(instance):
+    ready, upload, subchannels = instance
+    plan = plan_timeline(np.arange(len(ready)), ready, upload, subchannels, order="longest-upload")
+    assert plan.makespan <= 2 * shortest(ready, upload, subchannels) + 1e-9  # any list schedule's guarantee
+
+
+@settings(max_examples=200)
+@given(rounds(orders=("longest-upload",), pairings=("first-free",), deadlines=st.none()))
+def test_longest_upload_never_lets_a_subchannel_idle_nor_a_shorter_upload_pass_a_waiting_longer_one(case):
+    plan = plan_timeline(**case)
+    upload = upload_of(case, plan)
+    for i, c, free, _ in replay(case, plan):
+        if c >= 0:
+            waiting = [
+                j for j in range(i + 1, len(upload)) if np.isfinite(upload[j]) and plan.ready[j] <= plan.start[i]
+            ]
+            assert all(upload[j] <= upload[i] for j in waiting)
+            assert plan.start[i] == min(free) or all(plan.ready[j] >= plan.start[i] for j in range(i, len(upload)))
+
+
+@settings(max_examples=40)
+@given(small_instances(), st.booleans())
+def test_optimal_is_the_shortest_round_and_proves_it(instance, one_dead_link):
+    ready, upload, subchannels = instance
+    least = shortest(ready, upload, subchannels)
+    if one_dead_link:
+        ready, upload = np.append(ready, 0.0), np.append(upload, np.inf)
+    plan = plan_timeline(np.arange(len(ready)), ready, upload, subchannels, order="optimal")
+    assert plan.makespan == pytest.approx(least, rel=1e-6, abs=1e-300)
+    assert plan.missed.sum() == one_dead_link
+    if not one_dead_link:
+        assert plan.lower_bound == pytest.approx(least, rel=1e-6, abs=1e-300)
+
+
+def test_optimal_without_or_tools_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    with pytest.raises(UserError, match=r'scheduling.order = "optimal": needs OR-tools; .*fedclade\[optimal\]'):
+        worked_example(order="optimal")
+
+
+def test_fifty_uploads_longest_first_are_within_five_percent_of_the_bound():
+    ratios = []
+    for draw in range(50):
+        rng = np.random.default_rng(draw)
+        upload = 32e6 / (1e6 * np.log2(1 + 10 ** rng.uniform(0, 5, 50) * rng.exponential(1.0, 50)))
+        ready = rng.uniform(0.05, 0.5, 50)
+        ratios.append(plan_timeline(np.arange(50), ready, upload, 10, order="longest-upload").ratio)
+    assert np.median(ratios) < 1.05

@@ -8,9 +8,19 @@ import numpy as np
 from fedclade.arrays import Bools, Floats, Ints
 from fedclade.config import Config
 from fedclade.edge import channel, energy, latency
-from fedclade.edge.devices import Devices, draw_devices
+from fedclade.edge.devices import Devices, dbm_to_watts, draw_devices
 
-__all__ = ["Devices", "Edge", "Links", "SimulatedEdge", "draw_devices", "plausibility"]
+__all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "draw_devices", "plausibility"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Each device's times at the ends of its CPU and power ranges."""
+
+    compute_shortest: Floats
+    compute_longest: Floats
+    upload_shortest: Floats
+    upload_longest: Floats
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,7 @@ class Links:
     compute_joules: Floats
     upload_joules: Floats
     reachable: Bools
+    limits: Limits | None = None  # None: speed and power are what they are
 
     @property
     def total_seconds(self) -> Floats:
@@ -56,6 +67,7 @@ class SimulatedEdge:
         self.devices = draw_devices(config.edge, len(samples), config.run.seed)
         cycles = latency.compute_cycles(config.edge, config.training.epochs, samples, bits_per_sample)
         self._compute_seconds = latency.compute_seconds(cycles, self.devices.cpu_hz)
+        self._compute_range = (cycles / config.edge.cpu_max_hz, cycles / config.edge.cpu_min_hz)
         self._compute_joules = energy.compute_joules(config.edge.capacitance, cycles, self.devices.cpu_hz)
 
     def observe(self, round_: int) -> Links:
@@ -66,6 +78,10 @@ class SimulatedEdge:
         snr = channel.signal_to_noise(devices.power_w, gain, channel.noise_watts(edge))
         rate = channel.rate_bps(edge, snr)
         upload = latency.upload_seconds(self.model_bits, rate)
+        loudest, softest = (
+            latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / devices.power_w)))
+            for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))
+        )
         return Links(
             snr=snr,
             rate_bps=rate,
@@ -74,6 +90,7 @@ class SimulatedEdge:
             compute_joules=self._compute_joules,
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
+            limits=Limits(*self._compute_range, loudest, softest),
         )
 
     def broadcast_seconds(self, models: int) -> float:

@@ -74,8 +74,9 @@ def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
     sets = int(timeline.aggregation_set.max(initial=-1)) + 1
     yield Text(
         f"{sets} aggregation sets; a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
-        f"The round lasts {duration(timeline.makespan)} (makespan); no schedule of these devices is shorter than "
-        f"{duration(timeline.lower_bound)} (largest T_tot, eq. 11)."
+        f"The round lasts {duration(timeline.makespan)} (makespan), {timeline.ratio:.2f} times "
+        f"{duration(timeline.lower_bound)}, below which no schedule of these devices gets; the slowest device alone "
+        f"needs {duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
     )
     if missed_devices := timeline.device[timeline.missed].tolist():
         yield Text(f"Miss the round: {spans(missed_devices)}.")
@@ -102,6 +103,8 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
     return {
         "makespan_seconds": timeline.makespan,
         "lower_bound_seconds": timeline.lower_bound,
+        "makespan_ratio": timeline.ratio,
+        "largest_latency_seconds": timeline.largest_latency,
         "model_bits": plan.model_bits,
         "warnings": plan.warnings,
         "uploads": rows,

@@ -1,13 +1,20 @@
-"""The schedule of a round: selection (who) and timeline (when)."""
+"""The schedule of a round: selection (who), timeline (when) and allocation (how fast, how loud)."""
 
+from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, allocate
 from fedclade.scheduling.selection import ClusterView, Policy, Situation, find_policy, policy, policy_names
-from fedclade.scheduling.timeline import Timeline, plan_timeline
+from fedclade.scheduling.timeline import ORDERS, Order, Timeline, plan_timeline
 
 __all__ = [
+    "ALLOCATIONS",
+    "ORDERS",
+    "Allocation",
     "ClusterView",
+    "Effort",
+    "Order",
     "Policy",
     "Situation",
     "Timeline",
+    "allocate",
     "find_policy",
     "plan_timeline",
     "policy",

@@ -6,15 +6,23 @@ Computing starts at 0 for every device. Device k uploads from max(T_cmp,k, the m
     sub-channel 1 | --compute b-----[=== b ===]--[= e =]
     sub-channel 2 | --compute c--------[===== c =====]
                         set 0: a b c        set 1: d e
+
+In which order the devices come is a choice: the paper's ascending latency, the earliest ready first, the longest upload
+among those ready first, or the best order there is.
 """
 
 import heapq
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from fedclade.arrays import Bools, Floats, Ints
+from fedclade.scheduling.bound import lower_bound
+from fedclade.scheduling.optimal import shortest_order
+
+Order: TypeAlias = Literal["latency", "compute", "longest-upload", "optimal"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,13 @@ class Timeline:
     end: Floats
     missed: Bools
     makespan: float  # when the last upload ends
-    lower_bound: float  # eq. (11): the largest T_tot of those who upload
+    largest_latency: float  # eq. (11): the largest T_tot of those who upload
+    lower_bound: float  # no schedule of those who upload is shorter
+
+    @property
+    def ratio(self) -> float:
+        """Makespan over its lower bound; 1 is as short as can be."""
+        return self.makespan / self.lower_bound if self.lower_bound > 0 else 1.0
 
     @property
     def arrived(self) -> Ints:
@@ -45,17 +59,18 @@ def plan_timeline(
     upload: Floats,
     subchannels: int,
     *,
+    order: Order = "latency",
     pairing: Literal["first-free", "strict"] = "first-free",
     deadline: float | None = None,
 ) -> Timeline:
     """Place the uploads of one round. ``ready`` and ``upload`` are seconds, one for each entry of ``device``.
 
-    Order is ascending T_tot = ready + upload. A device that could not end by the deadline, or whose link carries
-    nothing, misses the round and takes no sub-channel.
+    A device that could not end by the deadline when its turn comes, or whose link carries nothing, misses the round and
+    takes no sub-channel.
     """
     limit = np.inf if deadline is None else deadline
-    order = np.argsort(ready + upload, kind="stable")
-    device, ready, upload = device[order], ready[order], upload[order]
+    turns, proven = _turns(order, ready, upload, subchannels, limit)
+    device, ready, upload = device[turns], ready[turns], upload[turns]
     count = len(device)
     channel = np.full(count, -1)
     predecessor = np.full(count, -1)
@@ -77,6 +92,8 @@ def plan_timeline(
         placed += 1
     missed = channel < 0
     aggregation_set = np.where(missed, -1, (np.cumsum(~missed) - 1) // subchannels)
+    makespan = float(end[~missed].max(initial=0.0))
+    bound = max(lower_bound(ready[~missed], upload[~missed], subchannels), 0.0 if missed.any() else proven)
     return Timeline(
         device=device,
         aggregation_set=aggregation_set,
@@ -86,6 +103,46 @@ def plan_timeline(
         start=start,
         end=end,
         missed=missed,
-        makespan=float(end[~missed].max(initial=0.0)),
-        lower_bound=float((ready + upload)[~missed].max(initial=0.0)),
+        makespan=makespan,
+        largest_latency=float((ready + upload)[~missed].max(initial=0.0)),
+        lower_bound=min(bound, makespan),  # sums round differently
     )
+
+
+def _turns(order: Order, ready: Floats, upload: Floats, subchannels: int, limit: float) -> tuple[Ints, float]:
+    """Positions in upload order, and a makespan proven to be the least (0 where nothing is proven)."""
+    if order == "compute":
+        return np.lexsort((ready + upload, ready)), 0.0
+    if order == "longest-upload":
+        return _longest_first(ready, upload, subchannels, limit), 0.0
+    turns = np.argsort(ready + upload, kind="stable")
+    if order == "optimal":
+        alive = np.flatnonzero(np.isfinite(ready + upload))
+        known = plan_timeline(alive, ready[alive], upload[alive], subchannels, order="longest-upload")
+        best, proven = shortest_order(ready[known.device], upload[known.device], subchannels, known.start)
+        return np.concatenate([known.device[best], np.setdiff1d(turns, alive)]), proven
+    return turns, 0.0
+
+
+def _longest_first(ready: Floats, upload: Floats, subchannels: int, limit: float) -> Ints:
+    """List scheduling: whenever a sub-channel is free, the longest upload among those who have computed.
+
+    Placed on the first free sub-channel in this order, every device starts at the very moment it was picked here.
+    """
+    coming = np.lexsort((-upload, ready)).tolist()  # the next to be ready comes first
+    waiting: list[tuple[float, int]] = []
+    free = [0.0] * subchannels
+    turns: list[int] = []
+    arrived, now = 0, 0.0
+    for _ in coming:
+        now = max(now, free[0])
+        if not waiting:
+            now = max(now, float(ready[coming[arrived]]))
+        while arrived < len(coming) and ready[coming[arrived]] <= now:
+            heapq.heappush(waiting, (-float(upload[coming[arrived]]), coming[arrived]))
+            arrived += 1
+        longest, i = heapq.heappop(waiting)
+        turns.append(i)
+        if now - longest <= limit and longest > -np.inf:
+            heapq.heapreplace(free, now - longest)
+    return np.array(turns, dtype=np.int64)
