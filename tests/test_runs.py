@@ -213,7 +213,7 @@ def test_a_run_interrupted_after_every_round_ends_the_same_to_the_byte_and_row(f
         go_on = tiny(stop_requested=lambda: bool(done)).resume
     run, uninterrupted = go_on(tmp_path / "run"), open_run(finished)
     assert outcome(run.folder) == outcome(finished)
-    for table in ("devices", "rounds", "clusters", "uploads", "evaluations", "events", "models"):
+    for table in ("devices", "rounds", "clusters", "uploads", "evaluations", "events", "splits", "models"):
         assert run.table(table).equals(uninterrupted.table(table))
 
 

@@ -16,7 +16,7 @@ from fedclade.cli import main
 
 # Two groups of three devices that label the digits differently: they split in round 2, and would stop later.
 TINY = {
-    "run": {"rounds": 3, "checkpoint_every": 2, "conventional": "continued"},
+    "run": {"rounds": 3, "checkpoint_every": 2, "conventional": "continued", "report": False},
     "population": {"source": "digits", "devices": 6, "samples": 300, "partition": "iid"},
     "incongruence": {"kind": "permute-labels", "groups": [3, 3]},
     "model": {"name": "logistic"},

@@ -163,6 +163,15 @@ def show_run(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: As
         _print_run(_console(), folder)
 
 
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run, finished or going on")]) -> None:
+    """Write DIR/report.html: one page, to be opened in any browser, that shows what happened and why."""
+    from fedclade.report.page import write_run_page
+    from fedclade.runs import Run
+
+    print(write_run_page(Run(folder)))
+
+
 def _print_run(console: Console, folder: Path) -> None:
     from fedclade.report import terminal
     from fedclade.runs import Run
@@ -170,6 +179,8 @@ def _print_run(console: Console, folder: Path) -> None:
     for part in terminal.show_run(Run(folder)):
         console.print(part)
     console.print(f"Run         {folder}", soft_wrap=True)
+    if (folder / "report.html").is_file():
+        console.print(f"Report      {folder / 'report.html'} (open it in a browser)", soft_wrap=True)
 
 
 def _console(quiet: bool = False) -> Console:

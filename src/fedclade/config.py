@@ -42,6 +42,7 @@ class RunConfig(Section):
     )
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations on the devices' test data")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    report: bool = Field(True, description="write report.html, the page of the run, at its end")
 
 
 class PopulationConfig(Section):
@@ -392,6 +393,15 @@ def to_toml(config: Config) -> str:
             lines.append(f"{assignment:<36}  # {info.description}")
         lines.append("")
     return "\n".join(lines)
+
+
+def fields_of(config: Config) -> list[tuple[str, object, str]]:
+    """Every field: ``section.field``, its value, its meaning."""
+    return [
+        (f"{name}.{field}", getattr(getattr(config, name), field), info.description or "")
+        for name in Config.model_fields
+        for field, info in type(getattr(config, name)).model_fields.items()
+    ]
 
 
 def _toml_value(value: object) -> str:

@@ -15,6 +15,7 @@ from fedclade.config import Config
 from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.errors import Interrupted, UserError
 from fedclade.population import Population, build_population
+from fedclade.report.page import write_run_page
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
 from fedclade.scheduling import Allocation, Timeline
 from fedclade.server import RoundRecord, Server, ServerState
@@ -172,7 +173,10 @@ class Experiment:
         finally:
             writer.close()
             self.trainer.close()
-        return Run(writer.folder)
+        finished = Run(writer.folder)
+        if self.config.run.report:
+            write_run_page(finished)
+        return finished
 
 
 def run(

@@ -3,7 +3,8 @@
 ::
 
     config.toml    the whole effective config
-    run.db         SQLite, one transaction a round: devices, rounds, clusters, uploads, evaluations, events, models
+    run.db         SQLite, one transaction a round: devices, rounds, clusters, uploads, evaluations, events, splits
+                   (the cosines that decided), models
     state/         the last checkpoint: state.json names a safetensors file and its SHA-256
     models/        one safetensors per tree node and the conventional model, tree.json
     summary.json   the headline numbers
@@ -16,6 +17,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -52,10 +54,11 @@ CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_s
 CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
     conventional_accuracy REAL, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
+CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, similarity BLOB, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
 """
-PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events")
+PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits")
 
 
 # -------------------------------------------------------------------------------- writing
@@ -93,7 +96,7 @@ class RunWriter:
         except OSError as error:
             raise UserError(f"{folder}: cannot be made: {error.strerror}") from error
         lock = _take_lock(folder)
-        _write_beside(folder / "config.toml", configuration.to_toml(config).encode())
+        write_beside(folder / "config.toml", configuration.to_toml(config).encode())
         return cls(folder, lock)
 
     @classmethod
@@ -145,7 +148,7 @@ class RunWriter:
             tensors["conventional"] = state.conventional
         blob = save(tensors)
         name = f"round-{state.round:06d}.safetensors"
-        _write_beside(folder / name, blob)
+        write_beside(folder / name, blob)
         facts = {
             "round": state.round,
             "seconds": state.seconds,
@@ -157,7 +160,7 @@ class RunWriter:
             "energy_joules": state.energy_joules.tolist(),
             "tree": state.tree.to_json(),
         }
-        _write_beside(folder / "state.json", json.dumps(facts, indent=1).encode())
+        write_beside(folder / "state.json", json.dumps(facts, indent=1).encode())
         for old in folder.glob("round-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -171,7 +174,7 @@ class RunWriter:
         flat[CONVENTIONAL] = flat["0"] if state.conventional is None else state.conventional
         for name, model in flat.items():
             save_file(server.trainer.named_tensors(model), folder / f"{name}.safetensors")
-        _write_beside(folder / "tree.json", json.dumps(state.tree.to_json(), indent=1).encode())
+        write_beside(folder / "tree.json", json.dumps(state.tree.to_json(), indent=1).encode())
 
         names, accuracy = server.models_by_devices(state)
         everyone = range(len(group))
@@ -191,7 +194,7 @@ class RunWriter:
             self._insert("models", rows)
         summary = summarise(server, state, group, accuracy[names.index(CONVENTIONAL)], end)
         summary |= server.stopwatch.summary()
-        _write_beside(self.folder / "summary.json", json.dumps(summary, indent=1).encode())
+        write_beside(self.folder / "summary.json", json.dumps(summary, indent=1).encode())
 
     def close(self) -> None:
         """Fold the write-ahead log into run.db, or else readers would make it again, and let go of the directory."""
@@ -202,7 +205,7 @@ class RunWriter:
 
 
 def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
-    """A round as rows of its five tables."""
+    """A round as rows of its tables."""
     timeline, evaluation, round_ = record.timeline, record.evaluation, record.round
     accuracy = evaluation.accuracy if evaluation else None
     conventional = evaluation.conventional_accuracy if evaluation else None
@@ -269,6 +272,16 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "detail": json.dumps(dict(event.detail)),
             }
             for event in record.events
+        ],
+        "splits": [
+            {
+                "round": round_,
+                "node": event.node,
+                "devices": json.dumps(event.similarity[0].tolist()),
+                "similarity": event.similarity[1].astype("<f2").tobytes(),
+            }
+            for event in record.events
+            if event.similarity is not None
         ],
     }
 
@@ -468,6 +481,15 @@ class Run:
         return frame
 
     @property
+    def splits(self) -> pd.DataFrame:
+        """One row a split: the ``devices`` whose updates decided, and the matrix of their cosines ``similarity``."""
+        frame = self.table("splits")
+        frame["devices"] = frame["devices"].map(json.loads)
+        matrices = frame["similarity"].map(lambda blob: np.frombuffer(blob, "<f2").astype(np.float32))
+        frame["similarity"] = matrices.map(lambda flat: flat.reshape(math.isqrt(len(flat)), -1))
+        return frame
+
+    @property
     def models(self) -> pd.DataFrame:
         """Accuracy of every model on every device: models × devices."""
         return self.table("models")
@@ -481,7 +503,7 @@ def open_run(folder: str | Path) -> Run:
 # -------------------------------------------------------------------------------- files
 
 
-def _write_beside(path: Path, content: bytes) -> None:
+def write_beside(path: Path, content: bytes) -> None:
     """Write beside and rename: the file is there whole or not at all."""
     beside = path.with_name(f".{path.name}.new")
     with open(beside, "wb") as file:

@@ -74,6 +74,7 @@ class Event:
     node: str
     device: int | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+    similarity: tuple[Ints, Singles] | None = field(default=None, compare=False)  # of a split: devices, their cosines
 
 
 @dataclass(frozen=True)
@@ -346,7 +347,8 @@ class Server:
                     events.append(Event("stop", leaf.name, detail={"mean_norm": norms.mean, "max_norm": norms.max}))
             before = state.models[leaf.name]
             models = {**state.models, leaf.name: self._average(before, present, state)}
-            if verdict == "split" and (tree := self._split(state, leaf.name)) is not None:
+            if verdict == "split" and (cut := self._split(state, leaf.name)) is not None:
+                tree, similarity = cut
                 for child in tree.nodes[leaf.name].children:
                     models[child] = self._average(before, np.intersect1d(heard, tree.members(child)), state)
                 conventional = models[ROOT].copy() if leaf.name == ROOT else state.conventional
@@ -362,6 +364,7 @@ class Server:
                             "second": list(split.second),
                             **vars(split.facts),
                         },
+                        similarity=similarity,
                     )
                 )
             elif verdict == "split":
@@ -395,8 +398,8 @@ class Server:
             return "go-on"
         return judge(norms, members, round_, self.config.clustering)
 
-    def _split(self, state: ServerState, name: str) -> Tree | None:
-        """Cut by similarity; None if no cut is possible or the γ test refuses it."""
+    def _split(self, state: ServerState, name: str) -> tuple[Tree, tuple[Ints, Singles]] | None:
+        """Cut by similarity, which is given too; None if no cut is possible or the γ test refuses it."""
         config = self.config.clustering
         members = state.tree.members(name)
         age = state.round - state.last_heard[members]
@@ -416,7 +419,8 @@ class Server:
         joining = [second, old[to_second]]
         if len(second) > len(first):  # whoever was never heard waits in the larger child until first heard
             joining.append(members[~known])
-        return state.tree.split(name, np.concatenate(joining).tolist(), state.round, state.seconds, facts)
+        tree = state.tree.split(name, np.concatenate(joining).tolist(), state.round, state.seconds, facts)
+        return tree, (rows, similarity)
 
     def _average(self, model: Singles, present: Ints, state: ServerState) -> Singles:
         """The model moved by its members' fresh updates, weighted by D_k."""

@@ -1,0 +1,147 @@
+"use strict";
+// What both pages share: data, colours, drawing, tables.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+// Okabe and Ito's palette, told apart by colour-blind eyes too; dashes and symbols repeat later than colours do.
+const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c00", "#7f7f7f"];
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon"];
+const colour = (i) => COLOURS[i % COLOURS.length];
+const dash = (i) => DASHES[i % DASHES.length];
+const symbol = (i) => SYMBOLS[i % SYMBOLS.length];
+
+const byId = (id) => document.getElementById(id);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const narrow = () => window.innerWidth < 600;
+const percent = (share) => (share === null || share === undefined ? "–" : (100 * share).toFixed(1) + " %");
+const whole = (first, last) => Array.from({ length: last - first + 1 }, (_, i) => first + i);
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  for (const [unit, length] of [["days", 86400], ["h", 3600], ["min", 60]])
+    if (seconds >= 3 * length) return (seconds / length).toFixed(1) + " " + unit;
+  return seconds >= 1 || seconds === 0 ? Number(seconds.toPrecision(3)) + " s" : Number((1000 * seconds).toPrecision(3)) + " ms";
+}
+
+// 0-6, 9, 11-13
+function spans(ids) {
+  const runs = [];
+  for (const i of [...ids].sort((a, b) => a - b))
+    if (runs.length && i === runs[runs.length - 1][1] + 1) runs[runs.length - 1][1] = i;
+    else runs.push([i, i]);
+  return runs.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(", ");
+}
+
+// Numbers that came as base64 of a typed array.
+const TYPES = { i1: Int8Array, i2: Int16Array, f4: Float32Array };
+function numbers(packed) {
+  const text = atob(packed.base64);
+  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  return new TYPES[packed.type](bytes.buffer);
+}
+
+function element(tag, properties, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+// -------------------------------------------------------------------------------- charts
+
+const drawn = new Map(); // chart id -> function that gives {traces, layout}
+
+function axis(extra) {
+  return {
+    gridcolor: css("--line"), linecolor: css("--line"), zerolinecolor: css("--line"), automargin: true,
+    ...extra, title: extra && extra.title ? { text: extra.title, standoff: 8 } : undefined,
+  };
+}
+
+function draw(id) {
+  const { traces, layout } = drawn.get(id)();
+  const themed = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: css("--ink"), family: "system-ui, sans-serif", size: narrow() ? 11 : 13 },
+    margin: { l: 48, r: 16, t: 24, b: 48 },
+    legend: { orientation: "h", yanchor: "bottom", y: 1.02, xanchor: "left", x: 0 },
+    hoverlabel: { namelength: -1 },
+    ...layout,
+  };
+  const options = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
+  byId(id).style.height = byId(id).style.minHeight = `${themed.height}px`;
+  return Plotly.react(id, traces, themed, options);
+}
+
+// A chart is announced at once and drawn in its turn, so that the page answers from the first one on.
+const waiting = [];
+function chart(id, make) {
+  drawn.set(id, make);
+  waiting.push(id);
+}
+function drawWaiting() {
+  if (waiting.length) {
+    const id = waiting.shift();
+    draw(id);
+    performance.mark(id); // for whoever wants to know how long the page takes
+    setTimeout(drawWaiting);
+  } else document.documentElement.dataset.ready = "yes";
+}
+
+const redraw = () => { for (const id of drawn.keys()) draw(id); };
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+matchMedia("(max-width: 599px)").addEventListener("change", redraw);
+matchMedia("print").addEventListener("change", redraw);
+
+const line = (x0, x1, y0, y1, extra) => ({
+  type: "line", x0, x1, y0, y1, layer: "below", line: { color: css("--soft"), width: 1, dash: "dot" }, ...extra,
+});
+const label = (text, x, y, extra) => ({
+  text, x, y, showarrow: false, font: { size: 11, color: css("--soft") }, ...extra,
+});
+
+// Accuracies from the worst to the best device, and their mean: the lower edge, the filled upper one, the line.
+function band(name, x, low, middle, high, colour, extra) {
+  const common = { x, mode: "lines", legendgroup: name, connectgaps: true, ...extra };
+  return [
+    { ...common, y: low, name: `${name}: worst`, line: { width: 1, color: colour }, showlegend: false },
+    { ...common, y: high, name: `${name}: best`, line: { width: 1, color: colour }, fill: "tonexty",
+      fillcolor: colour + "33", showlegend: false },
+    { ...common, y: middle, name, line: { width: 2.5, color: colour, ...(extra && extra.line) } },
+  ];
+}
+
+// -------------------------------------------------------------------------------- tables
+
+// columns: [{name, words}], rows: arrays of {text, sort} or plain values; a click or Enter on a heading sorts.
+function table(id, caption, columns, rows, sortable = true) {
+  const body = element("tbody", {});
+  const fill = (order) =>
+    body.replaceChildren(
+      ...order.map((row) =>
+        element("tr", {}, ...row.map((cell, i) =>
+          element("td", { className: columns[i].words ? "words" : "" }, ...(cell.nodes || [String(cell.text ?? cell)])))))
+    );
+  const heads = columns.map((column, i) => {
+    const head = element("th", { scope: "col", className: column.words ? "words" : "" });
+    if (!sortable) { head.append(column.name); return head; }
+    const button = element("button", { type: "button" }, column.name);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const key = (row) => row[i].sort ?? row[i].text ?? row[i];
+      const sign = up ? 1 : -1;
+      fill([...rows].sort((a, b) => {
+        const [x, y] = [key(a), key(b)];
+        if (x === "" || y === "") return (x === "") - (y === ""); // what does not exist comes last
+        return sign * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y)));
+      }));
+    });
+    head.append(button);
+    return head;
+  });
+  fill(rows);
+  const made = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, ...heads)), body);
+  byId(id).replaceChildren(made);
+}

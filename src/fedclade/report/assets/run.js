@@ -1,0 +1,325 @@
+"use strict";
+// The page of one run.
+
+const { rounds, tree, clusters, devices, uploads, splits, models } = DATA;
+const K = devices.device.length;
+const leaves = tree.filter((node) => !node.children.length);
+const leafIndex = new Map(leaves.map((leaf, i) => [leaf.name, i]));
+const leafOf = Array(K);
+for (const leaf of leaves) for (const device of leaf.members) leafOf[device] = leaf.name;
+// A cluster keeps its colour in all charts; a model that was split is grey.
+const nodeColour = (name) => (leafIndex.has(name) ? colour(leafIndex.get(name)) : css("--soft"));
+const byCluster = whole(0, K - 1).sort((a, b) => leafIndex.get(leafOf[a]) - leafIndex.get(leafOf[b]) || a - b);
+const many = K > 60;
+
+// -------------------------------------------------------------------------------- head
+
+document.title = `${DATA.name} – fedclade`;
+byId("title").textContent = DATA.name;
+byId("lead").textContent = DATA.lead;
+if (!DATA.finished) {
+  byId("banner").hidden = false;
+  byId("banner").textContent = DATA.banner;
+}
+for (const { label, value, why } of DATA.tiles)
+  byId("tiles").append(element("div", { className: "tile" }, element("dt", {}, label),
+    element("dd", { className: "value" }, value), element("dd", { className: "why" }, why)));
+byId("footer").textContent = DATA.footer;
+
+// -------------------------------------------------------------------------------- clock
+
+let clock = "round";
+const endOf = new Map(rounds.round.map((round, i) => [round, rounds.end[i]]));
+endOf.set(0, 0);
+const at = (round) => (clock === "round" ? round : endOf.get(round) ?? null);
+const lastRound = rounds.round.length ? rounds.round[rounds.round.length - 1] : 0;
+const clockAxis = () => axis({ title: clock === "round" ? "round" : "simulated seconds", rangemode: "tozero" });
+const forks = tree.filter((node) => node.split);
+const splitLines = () => forks.map((node) => line(at(node.split.round), at(node.split.round), 0, 1, { yref: "paper" }));
+
+byId("clock").addEventListener("change", (event) => {
+  clock = event.target.value;
+  for (const id of ["tree-chart", "accuracy-chart", "norms-chart"]) draw(id);
+});
+
+// -------------------------------------------------------------------------------- tree
+
+const height = new Map(leaves.map((leaf, i) => [leaf.name, leaves.length - 1 - i]));
+for (const node of [...tree].reverse()) // children come after their parents
+  if (node.children.length) height.set(node.name, (height.get(node.children[0]) + height.get(node.children[1])) / 2);
+
+chart("tree-chart", () => {
+  const traces = [], annotations = [];
+  for (const node of tree) {
+    const y = height.get(node.name);
+    const [from, to] = [at(node.born_round), at(node.split ? node.split.round : lastRound)];
+    const facts = `model ${node.name}: ${node.members.length} devices (${spans(node.members)})`;
+    const why = node.split
+      ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}, similarity gap ${node.split.gap.toFixed(2)}`
+      : `<br>worst ${percent(node.accuracy_min)}, mean ${percent(node.accuracy_mean)}`;
+    traces.push({
+      x: [from, to], y: [y, y], mode: "lines", showlegend: false, hoverinfo: "text", text: facts + why,
+      line: { width: 2 + 10 * node.members.length / K, color: nodeColour(node.name) },
+    });
+    if (node.split)
+      traces.push({
+        x: [to, to], y: node.children.map((child) => height.get(child)), mode: "lines", showlegend: false,
+        hoverinfo: "text", text: facts + why, line: { width: 2, color: css("--soft") },
+      });
+    else {
+      const ids = spans(node.members), room = narrow() ? 18 : 40;
+      annotations.push(label(`<b>${node.name}</b> devices ${ids.length > room ? ids.slice(0, room) + "…" : ids}`, from, y,
+        { xanchor: "left", yanchor: "bottom", yshift: 6 }));
+      if (node.stopped_round !== null)
+        traces.push({
+          x: [at(node.stopped_round)], y: [y], mode: "markers", name: "reached its stopping point", legendgroup: "stop",
+          showlegend: leaves.find((leaf) => leaf.stopped_round !== null) === node, hoverinfo: "text",
+          text: `${node.name} stopped in round ${node.stopped_round}: from here only a few of its devices upload`,
+          marker: { symbol: "square", size: 12, color: css("--paper"), line: { width: 2, color: css("--ink") } },
+        });
+    }
+  }
+  return { traces, layout: {
+    height: 110 + 46 * leaves.length, xaxis: clockAxis(), annotations, hovermode: "closest",
+    yaxis: { visible: false, range: [-0.5, leaves.length - 0.2] },
+  } };
+});
+
+table("tree-table", "Every model there ever was", [
+  { name: "model" }, { name: "devices", words: true }, { name: "planted groups", words: true },
+  { name: "since round" }, { name: "what became of it", words: true }, { name: "cosine within ≥" },
+  { name: "across ≤" }, { name: "gap" }, { name: "worst" }, { name: "mean" }, { name: "best" },
+], tree.map((node) => {
+  const swatch = element("span", { className: "swatch", ariaHidden: "true" });
+  swatch.style.background = nodeColour(node.name);
+  const split = node.split;
+  const fate = split ? `split in round ${split.round} (${duration(split.seconds)})`
+    : node.stopped_round !== null ? `in use; stopped in round ${node.stopped_round}` : "in use; not stopped yet";
+  const cosine = (value) => (split ? { text: value.toFixed(3), sort: value } : "");
+  const share = (value) => (value === null ? "" : { text: percent(value), sort: value });
+  return [
+    { nodes: [swatch, node.name], sort: node.name }, { text: spans(node.members), sort: node.members.length },
+    node.planted, node.born_round, { text: fate, sort: split ? split.round : 1e9 },
+    cosine(split && split.sim_within_min), cosine(split && split.sim_cross_max), cosine(split && split.gap),
+    share(node.accuracy_min), share(node.accuracy_mean), share(node.accuracy_max),
+  ];
+}));
+
+// -------------------------------------------------------------------------------- accuracy and norms
+
+chart("accuracy-chart", () => {
+  const seen = rounds.evaluated, x = seen.round.map(at);
+  const traces = band("own model, mean and range", x, seen.min, seen.mean, seen.max, COLOURS[0]);
+  traces.push(
+    { x, y: seen.one_mean, name: "one model for all, mean", line: { color: COLOURS[3], width: 2, dash: "dash" } },
+    { x, y: seen.one_min, name: "one model for all, worst", line: { color: COLOURS[3], width: 1, dash: "dot" } },
+  );
+  return { traces, layout: {
+    height: 420, xaxis: clockAxis(), yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
+    shapes: splitLines(), hovermode: "x unified",
+    annotations: forks.map((node) => label(`${node.name} splits`, at(node.split.round), 0.02,
+      { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" })),
+  } };
+});
+
+const fixed = typeof DATA.epsilon1 === "number" && typeof DATA.epsilon2 === "number";
+byId("norms-line").textContent =
+  "Solid: length of a cluster's mean update. Dotted: its largest single update. " + (fixed
+    ? "A cluster splits when the mean is small (below ε1) while someone still pulls hard (above ε2); " +
+      "it stops when both are below their line."
+    : "A cluster splits when the mean is small while single devices still pull hard.");
+chart("norms-chart", () => {
+  const traces = [];
+  for (const [node, of] of Object.entries(clusters)) {
+    const common = { x: of.round.map(at), legendgroup: node, mode: "lines" };
+    traces.push({ ...common, y: of.mean, name: node, line: { color: nodeColour(node), width: 2 } });
+    traces.push({ ...common, y: of.max, name: `${node} largest`, showlegend: false,
+      line: { color: nodeColour(node), width: 1.5, dash: "dot" } });
+  }
+  const shapes = splitLines(), annotations = [];
+  if (fixed)
+    for (const [name, value] of [["ε1", DATA.epsilon1], ["ε2", DATA.epsilon2]]) {
+      shapes.push(line(0, 1, value, value, { xref: "paper", line: { color: css("--ink"), width: 1, dash: "dash" } }));
+      annotations.push(label(`${name} = ${value}`, 1, value, { xref: "paper", xanchor: "right", yanchor: "bottom",
+        font: { size: 12, color: css("--ink") }, bgcolor: css("--paper") }));
+    }
+  return { traces, layout: {
+    height: 420, xaxis: clockAxis(), shapes, annotations, hovermode: "closest",
+    yaxis: axis({ title: DATA.norm === "per-step" ? "update norm per step" : "update norm", rangemode: "tozero" }),
+  } };
+});
+
+// -------------------------------------------------------------------------------- similarity
+
+byId("similarity-section").hidden = !splits.length;
+if (splits.length) {
+  byId("split").append(...splits.map((split, i) =>
+    element("option", { value: i }, `round ${split.round}: model ${split.node}, ${split.devices.length} devices`)));
+  byId("split").addEventListener("change", () => draw("similarity-chart"));
+  chart("similarity-chart", () => {
+    const split = splits[Number(byId("split").value)], size = split.devices.length;
+    const flat = numbers(split.similarity);
+    const z = split.devices.map((_, i) => Array.from(flat.subarray(i * size, (i + 1) * size), (v) => v / 127));
+    const names = split.devices.map((device) => `${device}`), cut = split.first - 0.5;
+    const border = { line: { color: "#000000", width: 2 }, layer: "above" };
+    const ticks = size > 60 ? { showticklabels: false, ticks: "" } : { dtick: 1, tickangle: 0 };
+    return {
+      traces: [{
+        type: "heatmap", x: names, y: names, z, zmin: -1, zmax: 1, zmid: 0,
+        colorscale: [[0, "#b35806"], [0.25, "#f1a340"], [0.5, "#f7f7f7"], [0.75, "#67a9cf"], [1, "#2166ac"]],
+        hovertemplate: "devices %{y} and %{x}: %{z:.2f}<extra></extra>",
+        colorbar: { title: { text: "cosine" }, thickness: 12, len: 0.9 },
+      }],
+      layout: {
+        height: Math.min(680, byId("similarity-chart").clientWidth + 40),
+        margin: { l: 40, r: 10, t: 10, b: 50 },
+        xaxis: axis({ title: "device", type: "category", constrain: "domain", ...ticks }),
+        yaxis: axis({ title: "device", type: "category", autorange: "reversed", scaleanchor: "x", constrain: "domain", ...ticks }),
+        shapes: [line(cut, cut, -0.5, size - 0.5, border), line(-0.5, size - 0.5, cut, cut, border)],
+      },
+    };
+  });
+}
+
+// -------------------------------------------------------------------------------- timeline
+
+const up = { device: numbers(uploads.device), set: numbers(uploads.set), channel: numbers(uploads.subchannel),
+  ready: numbers(uploads.ready), start: numbers(uploads.start), end: numbers(uploads.end) };
+const slider = byId("round");
+slider.max = Math.max(1, lastRound);
+slider.value = 1;
+
+function uploadsOf(round) { // sub-channel -> its uploads in order; those that missed the round are under -1
+  const channels = new Map();
+  for (let i = uploads.first[round - 1] ?? 0; i < (uploads.first[round] ?? 0); i++) {
+    const channel = up.channel[i];
+    if (!channels.has(channel)) channels.set(channel, []);
+    channels.get(channel).push(i);
+  }
+  for (const list of channels.values()) list.sort((a, b) => up.start[a] - up.start[b]);
+  return channels;
+}
+
+chart("timeline-chart", () => {
+  const round = Number(slider.value), channels = uploadsOf(round), index = rounds.round.indexOf(round);
+  const bars = { compute: [], wait: [] }, sets = new Map(), ticks = [], names = [], shapes = [];
+  const rows = [...channels.keys()].filter((channel) => channel >= 0).sort((a, b) => a - b);
+  let lane = 0;
+  for (const channel of rows) {
+    const list = channels.get(channel);
+    ticks.push(lane + (list.length - 1) / 2);
+    names.push(`${channel}`);
+    for (const i of list) {
+      const set = up.set[i], common = { lane, device: up.device[i] };
+      if (!sets.has(set)) sets.set(set, []);
+      bars.compute.push({ ...common, from: 0, to: up.ready[i] });
+      bars.wait.push({ ...common, from: up.ready[i], to: up.start[i] });
+      sets.get(set).push({ ...common, from: up.start[i], to: up.end[i] });
+      lane++;
+    }
+    shapes.push(line(0, 1, lane, lane, { xref: "paper", line: { color: css("--line"), width: 1 } }));
+    lane++;
+  }
+  const bar = (name, list, fill, extra) => ({
+    type: "bar", orientation: "h", name, base: list.map((b) => b.from), x: list.map((b) => b.to - b.from),
+    y: list.map((b) => b.lane), width: 0.92, customdata: list.map((b) => [b.device, duration(b.from), duration(b.to)]),
+    hovertemplate: `device %{customdata[0]}: ${name}<br>%{customdata[1]} to %{customdata[2]}<extra></extra>`,
+    marker: { color: fill, line: { width: 0 } }, ...extra,
+  });
+  const traces = [
+    bar("computing", bars.compute, css("--compute")),
+    bar("waiting", bars.wait, css("--wait")),
+    ...[...sets.keys()].sort((a, b) => a - b).map((set) =>
+      bar(`uploading, set ${set + 1}`, sets.get(set), colour(set),
+        lane > 45 ? {} : { text: sets.get(set).map((b) => `${b.device}`), textposition: "inside", insidetextanchor: "middle",
+          textangle: 0, textfont: { size: 11 } })),
+  ];
+  const missed = (channels.get(-1) || []).map((i) => up.device[i]);
+  const seconds = index < 0 ? null : rounds.seconds[index];
+  byId("round-facts").textContent = `${round} of ${lastRound}: ` + (rows.length
+    ? `${lane - rows.length} uploads in ${duration(seconds)}` : "nobody uploads") +
+    (missed.length ? `; missed it: ${spans(missed)}` : "");
+  slider.setAttribute("aria-valuetext", byId("round-facts").textContent);
+  return { traces, layout: {
+    height: 150 + Math.max(140, lane * (lane > 100 ? 4 : lane > 45 ? 8 : 15)), barmode: "overlay", hovermode: "closest", shapes,
+    bargap: 0, xaxis: axis({ title: "seconds since the round began", rangemode: "tozero" }),
+    yaxis: axis({ title: "sub-channel", tickvals: ticks, ticktext: names, range: [lane - 0.5, -1], showgrid: false, zeroline: false }),
+    uirevision: null,
+  } };
+});
+const turnTo = (round) => {
+  slider.value = Math.max(1, Math.min(lastRound, round));
+  draw("timeline-chart");
+};
+slider.addEventListener("input", () => draw("timeline-chart"));
+byId("round-back").addEventListener("click", () => turnTo(Number(slider.value) - 1));
+byId("round-on").addEventListener("click", () => turnTo(Number(slider.value) + 1));
+
+// -------------------------------------------------------------------------------- devices
+
+const groupsNote = many ? "" : " Devices are ordered by cluster, coloured like their branch of the tree.";
+const deviceAxis = () => axis({ title: "device", type: "category", ...(many ? {} : { dtick: 1, tickangle: 0 }) });
+const named = byCluster.map((device) => `${device}`);
+const pick = (values) => byCluster.map((device) => values[device]);
+const perLeaf = (values, make) => leaves.map((leaf) => make(leaf, leaf.members.map((d) => `${d}`), leaf.members.map((d) => values[d])));
+
+byId("gain-line").textContent = `Each device under the one model for all (${DATA.one_model}; open circle) and under its own ` +
+  `cluster's model (full mark): the longer the stem upwards, the more the device gained.` + groupsNote;
+chart("gain-chart", () => {
+  const { own, one } = devices, stems = { x: [], y: [] };
+  for (const device of byCluster) { stems.x.push(`${device}`, `${device}`, null); stems.y.push(one[device], own[device], null); }
+  return { traces: [
+    { ...stems, mode: "lines", line: { color: css("--line"), width: many ? 1 : 3 }, hoverinfo: "skip", showlegend: false },
+    { x: named, y: pick(one), mode: "markers", name: "one model for all", marker: { symbol: "circle-open", color: css("--ink"), size: many ? 5 : 9 } },
+    ...perLeaf(own, (leaf, x, y) => ({ x, y, mode: "markers", name: `model ${leaf.name}`,
+      marker: { color: nodeColour(leaf.name), size: many ? 6 : 11, symbol: symbol(leafIndex.get(leaf.name)) } })),
+  ], layout: {
+    height: 400, hovermode: "closest", xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named },
+    yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
+  } };
+});
+
+byId("models-section").hidden = !models.names.length;
+if (models.names.length)
+  chart("models-chart", () => {
+    const z = models.accuracy.map(pick), best = byCluster.map((device) => Math.max(...models.accuracy.map((row) => row[device])));
+    const names = [...models.names, "best per device"], dots = { x: [], y: [] };
+    models.names.forEach((name, i) => byCluster.forEach((device) => {
+      if (models.member[i][device] && name !== "conventional") { dots.x.push(`${device}`); dots.y.push(name); }
+    }));
+    return { traces: [
+      { type: "heatmap", x: named, y: names, z: [...z, best], zmin: 0, zmax: 1, colorscale: "Cividis",
+        hovertemplate: "model %{y} on device %{x}: %{z:.1%}<extra></extra>",
+        colorbar: { tickformat: ".0%", thickness: 12 } },
+      { ...dots, mode: "markers", name: "made for this device", hoverinfo: "skip",
+        marker: { color: "#ffffff", size: many ? 2 : narrow() ? 4 : 7, line: { color: "#000000", width: many ? 0 : 1.5 } } },
+    ], layout: {
+      height: 150 + 30 * names.length, xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named },
+      yaxis: axis({ type: "category", autorange: "reversed", title: "model" }), showlegend: true,
+    } };
+  });
+
+byId("part-line").textContent = `Uploads of each device over the whole run; ${percent(DATA.jain)} of perfectly even ` +
+  `(Jain's index).` + groupsNote;
+chart("part-chart", () => ({
+  traces: perLeaf(devices.uploads, (leaf, x, y) => ({ type: "bar", x, y, name: `model ${leaf.name}`, marker: { color: nodeColour(leaf.name) } })),
+  layout: { height: 330, xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named }, yaxis: axis({ title: "uploads" }) },
+}));
+
+chart("latency-chart", () => ({
+  traces: [["computing", devices.compute, css("--compute")], ["waiting", devices.wait, css("--wait")],
+    ["uploading", devices.upload, COLOURS[0]]].map(([name, values, fill]) =>
+    ({ type: "bar", x: named, y: pick(values), name, marker: { color: fill },
+      hovertemplate: `device %{x}: %{y:.3g} s ${name}<extra></extra>` })),
+  layout: { height: 330, barmode: "stack", xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named },
+    yaxis: axis({ title: "seconds" }) },
+}));
+
+// -------------------------------------------------------------------------------- settings and contents
+
+table("config-table", "", [{ name: "field", words: true }, { name: "value", words: true }, { name: "meaning", words: true }], DATA.config, false);
+document.querySelectorAll("main section").forEach((section, i) => {
+  section.id ||= `part-${i}`;
+  if (!section.hidden) byId("contents").append(element("li", {}, element("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)));
+});
+drawWaiting();
