@@ -28,3 +28,10 @@ def mean_similarity_to(updates: Singles, known: Ints, group: Ints) -> Floats:
     mine = updates[known] / np.maximum(update_norms(updates[known]), 1e-30)[:, None]
     theirs = updates[group] / np.maximum(update_norms(updates[group]), 1e-30)[:, None]
     return np.asarray(mine @ theirs.mean(axis=0), dtype=np.float64)
+
+
+def discounted(similarity: Singles, trust: Floats) -> Singles:
+    """Similarities drawn towards 0, which says nothing, by how far both updates are trusted."""
+    factors = np.outer(trust, trust)
+    np.fill_diagonal(factors, 1.0)
+    return np.asarray(similarity * factors, dtype=np.float32)
