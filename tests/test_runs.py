@@ -479,3 +479,33 @@ def test_slack_saves_energy_at_the_same_clock_and_the_same_models(tmp_path):
     assert slack.summary["accuracy_mean"] == fixed.summary["accuracy_mean"]
     assert slack.uploads["energy_joules"].sum() == pytest.approx(slack.summary["energy_joules"])
     assert (slack.rounds["makespan_ratio"] >= 1).all()
+
+
+def test_a_run_of_devices_that_come_and_go_resumes_to_the_same_bytes(tmp_path):
+    volatile = (
+        "run.rounds=6",
+        "run.checkpoint_every=1",
+        "scheduling.policy=fair-cover",
+        "scheduling.per_round=3",
+        "scheduling.order=longest-upload",
+        "scheduling.allocation=boost",
+        "edge.availability=markov",
+        "edge.availability_share=0.7",
+        "edge.outage_db=1.0",
+        "clustering.max_age=4",
+        "clustering.age_discount=0.9",
+    )
+
+    def break_off(progress):
+        if progress.record.round == 3:
+            raise KeyboardInterrupt
+
+    whole = tiny(*volatile).run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        tiny(*volatile).run(tmp_path / "broken", on_round=break_off)
+    resume(tmp_path / "broken")
+    assert outcome(tmp_path / "whole") == outcome(tmp_path / "broken")
+    kinds = set(whole.events["kind"])
+    assert {"missed", "lost"} <= kinds
+    assert whole.rounds["lost"].sum() == (whole.events["kind"] == "lost").sum() > 0
+    assert 0 < whole.summary["jain_participation"] <= 1

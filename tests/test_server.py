@@ -4,6 +4,7 @@ Each device pulls towards a target of its own, Δw = pull · (target − w), and
 Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, no warm-up, unless a test says otherwise.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
@@ -50,11 +51,16 @@ class GivenEdge:
 
     def __init__(self, compute: np.ndarray, upload: np.ndarray, subchannels: int, broadcast: float) -> None:
         self.compute, self.upload, self.subchannels, self.broadcast = compute, upload, subchannels, broadcast
+        self.away: Mapping[int, Sequence[int]] = {}  # round -> devices
+        self.lost: Mapping[int, Sequence[int]] = {}
 
     def observe(self, round_: int) -> Links:
-        rate = self.model_bits / self.upload
+        everybody = np.arange(len(self.upload))
+        away, lost = (np.isin(everybody, which.get(round_, [])) for which in (self.away, self.lost))
+        upload = np.where(away, INF, self.upload)
+        rate = self.model_bits / upload
         one = np.ones(len(rate))
-        return Links(rate, rate, self.compute, self.upload, one, 10 * one, rate > 0)
+        return Links(rate, rate, self.compute, upload, one, 10 * one, rate > 0, away=away, lost=lost)
 
     def broadcast_seconds(self, models: int) -> float:
         return models * self.broadcast
@@ -113,6 +119,27 @@ def kinds(record: RoundRecord) -> list[tuple[str, str]]:
 
 LINE = [[2, 0], [4, 0], [-3, 0], [-3, 0]]  # two groups on a line that hold each other at 0
 FACING = [[3], [3], [4], [-3], [-3], [-4]]
+
+
+# -------------------------------------------------------------------------------- bad updates
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_is_rejected_and_the_round_goes_on(bad):
+    server = make([[2], [4], [bad]], "clustering.enabled=false")
+    state, (record,) = play(server, 1)
+    assert kinds(record) == [("rejected", "0")]
+    assert record.events[0].device == 2
+    assert model(state) == [3]  # the mean of the other two
+    assert state.last_heard.tolist() == [1, 1, 0]
+    assert np.isfinite(state.updates).all()
+    assert record.device_joules.tolist() == [11, 11, 11]  # it was sent all the same
+
+
+def test_where_every_update_is_broken_the_model_stays():
+    state, (record,) = play(make([[math.nan], [math.inf]]), 1)
+    assert model(state) == [0]
+    assert kinds(record) == [("rejected", "0")] * 2
 
 
 # -------------------------------------------------------------------------------- splitting
@@ -195,8 +222,9 @@ def test_an_update_serves_the_similarity_up_to_max_age_and_is_never_averaged_aga
         script={2: [0, 1, 2]},
     )
     state, (_, record) = play(server, 2)
-    # from w = (3 + 3 - 3 - 4) / 4 = -0.25: updates 3.25, 3.25, -2.75, mean 1.25
-    assert (record.clusters[0].mean_norm, record.clusters[0].heard) == (pytest.approx(1.25), 3)
+    # from w = (3 + 3 - 3 - 4) / 4 = -0.25: updates 3.25, 3.25, -2.75, mean 1.25; with the old -4 it is -0.0625
+    mean = 0.0625 if max_age else 1.25
+    assert (record.clusters[0].mean_norm, record.clusters[0].heard) == (pytest.approx(mean), 3)
     assert clusters(state) == found
     if max_age:
         assert model(state, "0.1") == [-3]
@@ -361,6 +389,49 @@ def test_where_nobody_arrives_the_clock_advances_by_the_deadline_and_nothing_els
     assert record.clusters == [ClusterRecord("0", 3, 0, None, None, "go-on")]
     assert [event.kind for event in record.events] == ["missed"] * 3
     assert model(state) == [0]
+
+
+def test_a_device_that_is_away_misses_the_round_and_is_not_waited_for():
+    server = make(CALM, "clustering.enabled=false", upload=[1, 1, 5])
+    server.edge.away = {1: [2]}
+    state, (first, second) = play(server, 2)
+    assert first.events == [Event("missed", "0", 2, {"reason": "away"})]
+    assert (first.seconds, second.seconds) == (2, 6)
+    assert state.present_rounds.tolist() == [2, 2, 1]
+    assert state.participation.tolist() == [2, 2, 1]
+
+
+def test_a_lost_upload_costs_time_and_energy_is_told_of_and_sent_again_in_the_next_round():
+    server = make([[1], [9], [3]], "clustering.enabled=false", upload=[1, 5, 1], script={2: [0], 3: [0]})
+    server.edge.lost = {1: [1]}
+    state, (first, second, third) = play(server, 3)
+    assert first.events == [Event("lost", "0", 1)]
+    assert first.seconds == 6
+    assert first.device_joules.tolist() == [11, 11, 11]
+    assert [sorted(record.timeline.device) for record in (second, third)] == [[0, 1], [0]]  # the script says 0 alone
+    assert state.participation.tolist() == [3, 1, 1]
+    assert state.last_heard.tolist() == [3, 2, 1]
+    assert state.retry.tolist() == []
+
+
+def test_a_lost_update_moves_no_model():
+    server = make([[1], [9], [3]], "clustering.enabled=false")
+    server.edge.lost = {1: [1]}
+    state, _ = play(server, 1)
+    assert model(state) == [2]
+
+
+def test_the_deadline_shrinks_with_the_share_of_devices_whose_cluster_is_open():
+    # after round 1: 0.0 and 0.1 of two each; after round 2: 0.1 has stopped, half of the devices are left
+    server = make(LINE, "scheduling.deadline_seconds=8", "scheduling.deadline_final_seconds=2", samples=[1, 3, 1, 1])
+    _, records = play(server, 3)
+    assert [record.deadline_seconds for record in records] == [8, 8, 5]
+
+
+@pytest.mark.parametrize("first", [[], ["scheduling.deadline_seconds=1"]])
+def test_a_deadline_that_grows_is_refused(first):
+    with pytest.raises(UserError, match=r"deadline_final_seconds = 2.0: must be at most deadline_seconds = "):
+        make(CALM, *first, "scheduling.deadline_final_seconds=2")
 
 
 def test_best_update_makes_everybody_compute_and_the_largest_upload_after_the_slowest_computed():

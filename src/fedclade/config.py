@@ -140,6 +140,16 @@ class EdgeConfig(Section):
     reachable_snr_db: float = Field(
         10.0, description="a link below this counts as out of reach for policy 'most-data-available'"
     )
+    availability: Literal["always", "bernoulli", "markov"] = Field(
+        "always", description="devices are always there, come and go at random, or stay and stay away for a while"
+    )
+    availability_share: float = Field(0.8, gt=0, le=1, description="share of the rounds in which a device is there")
+    availability_rounds: float = Field(
+        5.0, ge=1, description="rounds in a row that a device is there on average, for 'markov'"
+    )
+    outage_db: float | None = Field(
+        None, gt=0, description="an upload is lost where fading takes more than this; unset: none is"
+    )
     cycles: float = Field(20.0, gt=0, description="CPU cycles per bit or per sample (φ)")
     cycles_per: Literal["bit", "sample"] = Field("bit", description="what φ counts; the paper's is per sample")
     cpu_min_hz: float = Field(1e9, gt=0, description="slowest processor")
@@ -162,6 +172,14 @@ class EdgeConfig(Section):
         ):
             if getattr(self, low) > getattr(self, high):
                 raise _Complaint(high, getattr(self, high), f"must be at least {low} = {getattr(self, low)}")
+        away_for = self.availability_rounds * (1.0 - self.availability_share) / self.availability_share
+        if self.availability == "markov" and 0 < away_for < 1:
+            least = self.availability_share / (1.0 - self.availability_share)
+            raise _Complaint(
+                "availability_rounds",
+                self.availability_rounds,
+                f"must be at least {least:.3g} to be there in {self.availability_share} of the rounds",
+            )
         if self.subchannels < 1:
             raise _Complaint("subchannel_hz", self.subchannel_hz, f"must be at most bandwidth_hz = {self.bandwidth_hz}")
         return self
@@ -172,14 +190,22 @@ class SchedulingConfig(Section):
 
     policy: str = Field(
         "fair",
-        description="fair, full, random, best-channel, best-update, most-data, most-data-available, "
+        description="fair, fair-cover, full, random, best-channel, best-update, most-data, most-data-available, "
         "round-robin, or 'package.module:function'",
     )
     per_round: int | None = Field(
         None, ge=1, description="devices a round for policies that pick a few; unset: one per sub-channel (N)"
     )
-    after_stop: Literal["greedy", "round-robin", "freeze"] = Field(
-        "greedy", description="who goes on in a stopped cluster, under 'fair'"
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="rounds within which 'fair-cover' hears every device of an open cluster; unset: twice the fewest "
+        "that are possible",
+    )
+    after_stop: Literal["greedy", "round-robin", "cover", "freeze"] = Field(
+        "greedy",
+        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': the fastest, members in turn, "
+        "everybody within a window when its channel is good, nobody",
     )
     n_greedy: int = Field(1, ge=1, description="devices that go on in a stopped cluster")
     recheck_every: int = Field(
@@ -202,6 +228,18 @@ class SchedulingConfig(Section):
     deadline_seconds: float | None = Field(
         None, gt=0, description="a device that cannot finish by then misses the round; unset: none"
     )
+    deadline_final_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="what the deadline shrinks to as clusters stop, in step with their devices' share; unset: it stays",
+    )
+
+    @model_validator(mode="after")
+    def _deadline_shrinks(self) -> Self:
+        final, first = self.deadline_final_seconds, self.deadline_seconds
+        if final is not None and (first is None or final > first):
+            raise _Complaint("deadline_final_seconds", final, f"must be at most deadline_seconds = {first or 'unset'}")
+        return self
 
 
 class ClusteringConfig(Section):
@@ -225,7 +263,12 @@ class ClusteringConfig(Section):
         "off",
         description="γ of Algorithm 1, line 24: not tested, estimated from the child's mean, or a constant",
     )
-    max_age: int = Field(0, ge=0, description="rounds an update may be old and still serve the similarity of a split")
+    max_age: int = Field(
+        0, ge=0, description="rounds an update may be old and still serve the norms and the similarity of a split"
+    )
+    age_discount: float = Field(
+        1.0, gt=0, le=1, description="weight of such an update, to the power of its age in rounds"
+    )
 
 
 class Config(Section):

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group IN
     test_samples INTEGER, distance_m REAL, power_w REAL, cpu_hz REAL);
 CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL, seconds REAL, makespan_seconds
     REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
-    computed INTEGER, uploads INTEGER, missed INTEGER,
+    deadline_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER, lost INTEGER,
     clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
     conventional_accuracy_min REAL, conventional_accuracy_mean REAL);
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
@@ -158,6 +158,8 @@ class RunWriter:
             "last_heard": state.last_heard.tolist(),
             "participation": state.participation.tolist(),
             "energy_joules": state.energy_joules.tolist(),
+            "present_rounds": state.present_rounds.tolist(),
+            "retry": state.retry.tolist(),
             "tree": state.tree.to_json(),
         }
         write_beside(folder / "state.json", json.dumps(facts, indent=1).encode())
@@ -220,9 +222,11 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "makespan_ratio": timeline.ratio,
                 "largest_latency_seconds": timeline.largest_latency,
                 "broadcast_seconds": record.broadcast_seconds,
+                "deadline_seconds": record.deadline_seconds,
                 "computed": len(record.computed),
                 "uploads": int((~timeline.missed).sum()),
                 "missed": int(timeline.missed.sum()),
+                "lost": sum(event.kind == "lost" for event in record.events),
                 "clusters": len(record.clusters) + sum(event.kind == "split" for event in record.events),
                 "energy_joules": record.energy_joules,
                 "accuracy_min": None if accuracy is None else float(accuracy.min()),
@@ -296,6 +300,8 @@ def summarise(server: Server, state: ServerState, group: Ints, conventional: Flo
     accuracy = server.evaluate(state).accuracy
     uploads = int(state.participation.sum())
     planted = len(np.unique(group)) > 1
+    there = state.present_rounds > 0
+    shares = state.participation[there] / state.present_rounds[there]  # of the rounds in which it could
     return {
         "policy": server.policy.name,
         "seed": server.config.run.seed,
@@ -318,7 +324,7 @@ def summarise(server: Server, state: ServerState, group: Ints, conventional: Flo
         "conventional_accuracy_min": float(conventional.min()),
         "conventional_accuracy_mean": float(conventional.mean()),
         "jain_accuracy": fairness.jain(accuracy),
-        "jain_participation": fairness.jain(state.participation.astype(np.float64)),
+        "jain_participation": fairness.jain(shares),
         "uploads": uploads,
         "upload_bits": uploads * server.edge.model_bits,
         "energy_joules": float(state.energy_joules.sum()),
@@ -357,6 +363,8 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
             last_heard=np.array(facts["last_heard"], dtype=np.int64),
             participation=np.array(facts["participation"], dtype=np.int64),
             energy_joules=np.array(facts["energy_joules"]),
+            present_rounds=np.array(facts["present_rounds"], dtype=np.int64),
+            retry=np.array(facts["retry"], dtype=np.int64),
         )
         if state.updates.shape != initial.updates.shape or any(len(m) != parameters for m in state.models.values()):
             raise ValueError(f"made by another model or population: {state.updates.shape}")

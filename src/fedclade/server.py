@@ -20,6 +20,7 @@ from fedclade.clustering import (
     bipartition,
     cosine_similarity,
     cut_facts,
+    discounted,
     enough_heard,
     gamma_test,
     judge,
@@ -64,11 +65,13 @@ class ServerState:
     last_heard: Ints  # round of that update; 0: never
     participation: Ints  # uploads per device
     energy_joules: Floats  # spent per device
+    present_rounds: Ints  # rounds in which the device was there
+    retry: Ints  # devices whose upload was lost in the last round: they send again in the next
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling: split, stop, reopen, missed, placed, incident."""
+    """Something worth telling: split, stop, reopen, missed, lost, rejected, placed, incident."""
 
     kind: str
     node: str
@@ -107,6 +110,7 @@ class RoundRecord:
     start_seconds: float
     seconds: float
     broadcast_seconds: float
+    deadline_seconds: float | None
     timeline: Timeline
     computed: Ints
     links: Links
@@ -143,6 +147,8 @@ class Server:
             last_heard=np.zeros(devices, dtype=np.int64),
             participation=np.zeros(devices, dtype=np.int64),
             energy_joules=np.zeros(devices),
+            present_rounds=np.zeros(devices, dtype=np.int64),
+            retry=np.zeros(0, dtype=np.int64),
         )
 
     def finished(self, state: ServerState) -> str | None:
@@ -152,7 +158,7 @@ class Server:
             return "rounds"
         if all(leaf.stopped_round is not None for leaf in state.tree.leaves()):
             frozen = config.scheduling.after_stop == "freeze" and not config.scheduling.recheck_every
-            if config.run.end == "stopped" or (self.policy.name == "fair" and frozen):
+            if config.run.end == "stopped" or (self.policy.name.startswith("fair") and frozen):
                 return "stopped"
         return None
 
@@ -161,8 +167,9 @@ class Server:
         round_ = state.round + 1
         links = self.edge.observe(round_)
         situation = self._situation(state, round_, links)
-        chosen = self._checked(self.policy.select(situation))
-        plan = self._plan(chosen, links.compute_seconds, links)
+        chosen = np.union1d(self._checked(self.policy.select(situation)), state.retry)
+        deadline = self._deadline(state)
+        plan = self._plan(chosen, links.compute_seconds, links, deadline)
         timeline = plan.timeline
         computing = np.sort(timeline.arrived) if self.policy.choose_uploads is None else chosen
         tree, events = self._place_unheard(state, computing)
@@ -170,7 +177,8 @@ class Server:
         leaf_of = tree.leaf_of()
         names = sorted({leaf_of[device] for device in computing})
         broadcast = self.edge.broadcast_seconds(len(names))
-        if self.policy.choose_uploads is None and self._over_budget(state, broadcast, timeline):
+        duration = self._duration(broadcast, timeline, deadline)
+        if self.policy.choose_uploads is None and self._over_budget(state, duration):
             return None
         models = self._stack(state.models, names)
         updates = self._train(round_, models, computing, self._index(leaf_of, computing, names))
@@ -179,19 +187,21 @@ class Server:
                 self.policy.choose_uploads(situation, computing, update_norms(updates)), computing
             )
             waited = np.full_like(links.compute_seconds, links.compute_seconds[computing].max(initial=0.0))
-            plan = self._plan(uploading, waited, links)
+            plan = self._plan(uploading, waited, links, deadline)
             timeline = plan.timeline
-            if self._over_budget(state, broadcast, timeline):
+            duration = self._duration(broadcast, timeline, deadline)
+            if self._over_budget(state, duration):
                 return None
-            updates = updates[np.isin(computing, timeline.arrived)]
 
-        heard = np.sort(timeline.arrived)
-        duration = self._duration(broadcast, timeline)
+        arrived = np.sort(timeline.arrived)
+        lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]
+        broken = computing[~np.isfinite(update_norms(updates))]
+        heard = np.setdiff1d(arrived, np.union1d(lost, broken))
         energy = np.zeros(len(self.samples))
         energy[computing] = links.compute_joules[computing]
         sending = ~timeline.missed
         energy[timeline.device[sending]] = (plan.compute_joules + plan.upload_joules)[sending]
-        state.updates[heard] = updates
+        state.updates[heard] = updates[np.isin(computing, heard)]
         counted = np.isin(np.arange(len(self.samples)), heard)
         after = replace(
             state,
@@ -201,10 +211,17 @@ class Server:
             last_heard=np.where(counted, round_, state.last_heard),
             participation=state.participation + counted,
             energy_joules=state.energy_joules + energy,
+            present_rounds=state.present_rounds + (1 if links.away is None else ~links.away),
+            retry=lost,
         )
         events += [
             Event("missed", leaf_of[device], int(device), {"reason": reason})
             for device, reason in _missed(timeline, links)
+        ]
+        events += [Event("lost", leaf_of[device], device) for device in lost.tolist()]
+        events += [
+            Event("rejected", leaf_of[device], device, {"reason": "not finite"})
+            for device in np.intersect1d(arrived, broken).tolist()
         ]
         events += [Event("incident", "", detail={"what": what}) for what in self.trainer.incidents]
         self.trainer.incidents.clear()
@@ -218,6 +235,7 @@ class Server:
             start_seconds=state.seconds,
             seconds=duration,
             broadcast_seconds=broadcast,
+            deadline_seconds=deadline,
             timeline=timeline,
             computed=computing,
             links=links,
@@ -236,7 +254,7 @@ class Server:
         if self.policy.choose_uploads is not None:
             ready = np.full_like(ready, ready[chosen].max(initial=0.0))
             chosen = self._checked(self.policy.choose_uploads(situation, chosen, np.ones(len(chosen))), chosen)
-        return self._plan(chosen, ready, links)
+        return self._plan(chosen, ready, links, self._deadline(state))
 
     # -------------------------------------------------------------------------------- before training
 
@@ -260,6 +278,7 @@ class Server:
             subchannels=self.edge.subchannels,
             samples=self.samples,
             rate_bps=links.rate_bps,
+            mean_rate_bps=links.rate_bps if links.mean_rate_bps is None else links.mean_rate_bps,
             compute_seconds=links.compute_seconds,
             upload_seconds=links.upload_seconds,
             reachable=links.reachable,
@@ -285,7 +304,16 @@ class Server:
             raise UserError(f"policy {self.policy.name!r}: lets {ids.tolist()} upload, of whom some did not compute")
         return np.sort(ids.astype(np.int64))
 
-    def _plan(self, devices: Ints, ready: Floats, links: Links) -> Allocation:
+    def _deadline(self, state: ServerState) -> float | None:
+        """T_r: long at first, shorter as clusters stop and only their quick members go on."""
+        first, final = self.config.scheduling.deadline_seconds, self.config.scheduling.deadline_final_seconds
+        if first is None or final is None:
+            return first
+        leaves = state.tree.leaves()
+        still = sum(len(leaf.devices) for leaf in leaves if leaf.stopped_round is None) / len(self.samples)
+        return final + (first - final) * still
+
+    def _plan(self, devices: Ints, ready: Floats, links: Links, deadline: float | None) -> Allocation:
         scheduling = self.config.scheduling
         timeline = plan_timeline(
             devices,
@@ -294,19 +322,20 @@ class Server:
             self.edge.subchannels,
             order=scheduling.order,
             pairing=scheduling.pairing,
-            deadline=scheduling.deadline_seconds,
+            deadline=deadline,
         )
         effort = _effort(links, scheduling.allocation, ready).of(timeline.device)
         return allocate(scheduling.allocation, timeline, effort, self.edge.subchannels)
 
-    def _duration(self, broadcast: float, timeline: Timeline) -> float:
+    @staticmethod
+    def _duration(broadcast: float, timeline: Timeline, deadline: float | None) -> float:
         """Models out, uploads in; where nobody can upload, the deadline is waited for in vain."""
-        idle = 0.0 if len(timeline.arrived) else self.config.scheduling.deadline_seconds or 0.0
+        idle = 0.0 if len(timeline.arrived) else deadline or 0.0
         return broadcast + timeline.makespan + idle
 
-    def _over_budget(self, state: ServerState, broadcast: float, timeline: Timeline) -> bool:
+    def _over_budget(self, state: ServerState, duration: float) -> bool:
         budget = self.config.run.time_budget_seconds
-        return budget is not None and state.seconds + self._duration(broadcast, timeline) > budget
+        return budget is not None and state.seconds + duration > budget
 
     def _place_unheard(self, state: ServerState, computing: Ints) -> tuple[Tree, list[Event]]:
         """A device never heard before takes the leaf whose model has the smallest loss on its data."""
@@ -333,7 +362,7 @@ class Server:
         clusters, events = [], []
         for leaf in state.tree.leaves():
             present = np.intersect1d(heard, np.array(leaf.devices))
-            norms = self._norms(state.updates[present], present, state.round)
+            norms = self._norms(state, self._recent(state, np.array(leaf.devices)))
             verdict: Verdict | Literal["stopped"] = "stopped"
             if leaf.stopped_round is None or (
                 self._recheck(leaf.stopped_round, state.round) and enough_heard(norms, len(leaf.devices))
@@ -382,16 +411,27 @@ class Server:
             )
         return state, clusters, events
 
-    def _norms(self, updates: Singles, present: Ints, round_: int) -> Norms:
-        if len(present) == 0:
+    def _recent(self, state: ServerState, members: Ints) -> Ints:
+        """Those whose last known update is young enough to tell of them; without ``max_age`` those just heard."""
+        heard = state.last_heard[members]
+        return members[(heard > 0) & (state.round - heard <= self.config.clustering.max_age)]
+
+    def _norms(self, state: ServerState, recent: Ints) -> Norms:
+        if len(recent) == 0:
             return Norms(0.0, 0.0, 0)
-        if self.config.clustering.norm == "per-step":
-            training = self.config.training
-            rate = training.learning_rate * training.learning_rate_decay ** (round_ - 1)
-            updates = np.asarray(updates / (rate * self.steps[present])[:, None], dtype=np.float32)
-        uniform = self.config.clustering.weighting == "uniform"
-        weights = np.ones(len(present)) if uniform else self.samples[present].astype(np.float64)
-        return Norms(mean_update_norm(updates, weights), float(update_norms(updates).max()), len(present))
+        clustering, training = self.config.clustering, self.config.training
+        updates = state.updates[recent]
+        if clustering.norm == "per-step":
+            rate = training.learning_rate * training.learning_rate_decay ** (state.last_heard[recent] - 1.0)
+            updates = np.asarray(updates / (rate * self.steps[recent])[:, None], dtype=np.float32)
+        weights = self._trust(state, recent)
+        if clustering.weighting == "samples":
+            weights = weights * self.samples[recent]
+        return Norms(mean_update_norm(updates, weights), float(update_norms(updates).max()), len(recent))
+
+    def _trust(self, state: ServerState, devices: Ints) -> Floats:
+        """1 for an update of this round, less the older it is."""
+        return self.config.clustering.age_discount ** (state.round - state.last_heard[devices]).astype(np.float64)
 
     def _judge(self, norms: Norms, members: int, round_: int) -> Verdict:
         if not self.config.clustering.enabled or norms.heard == 0:
@@ -402,11 +442,9 @@ class Server:
         """Cut by similarity, which is given too; None if no cut is possible or the γ test refuses it."""
         config = self.config.clustering
         members = state.tree.members(name)
-        age = state.round - state.last_heard[members]
-        known = state.last_heard[members] > 0
-        rows = members[known & (age <= config.max_age)]
+        rows = self._recent(state, members)
         updates = state.updates[rows]
-        similarity = cosine_similarity(updates)
+        similarity = discounted(cosine_similarity(updates), self._trust(state, rows))
         side = bipartition(similarity, config.bipartition, config.min_cluster_size)
         if side is None:
             return None
@@ -414,7 +452,8 @@ class Server:
         if not gamma_test(facts):
             return None
         first, second = rows[~side], rows[side]
-        old = members[known & (age > config.max_age)]
+        known = state.last_heard[members] > 0
+        old = np.setdiff1d(members[known], rows)
         to_second = mean_similarity_to(state.updates, old, second) > mean_similarity_to(state.updates, old, first)
         joining = [second, old[to_second]]
         if len(second) > len(first):  # whoever was never heard waits in the larger child until first heard
@@ -435,8 +474,10 @@ class Server:
             return after
         everyone = np.arange(len(self.samples))
         updates = self._train(after.round, before.conventional[None], everyone, np.zeros_like(everyone))
-        weights = (self.samples / self.samples.sum()).astype(np.float32)
-        return replace(after, conventional=np.asarray(before.conventional + weights @ updates, dtype=np.float32))
+        sound = np.flatnonzero(np.isfinite(update_norms(updates)))
+        weights = (self.samples[sound] / max(1, self.samples[sound].sum())).astype(np.float32)
+        moved = np.asarray(before.conventional + weights @ updates[sound], dtype=np.float32)
+        return replace(after, conventional=moved)
 
     # -------------------------------------------------------------------------------- evaluation
 
@@ -479,10 +520,12 @@ class Server:
 
 
 def _missed(timeline: Timeline, links: Links) -> list[tuple[int, str]]:
-    return [
-        (int(device), "deadline" if np.isfinite(links.upload_seconds[device]) else "unreachable")
-        for device in timeline.device[timeline.missed]
-    ]
+    def reason(device: int) -> str:
+        if links.away is not None and links.away[device]:
+            return "away"
+        return "deadline" if np.isfinite(links.upload_seconds[device]) else "unreachable"
+
+    return [(device, reason(device)) for device in timeline.device[timeline.missed].tolist()]
 
 
 def _effort(links: Links, allocation: str, ready: Floats) -> Effort:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering import cosine_similarity, mean_similarity_to, mean_update_norm, update_norms
+from fedclade.clustering import cosine_similarity, discounted, mean_similarity_to, mean_update_norm, update_norms
 from fedclade.clustering import similarity as similarity_module
 
 
@@ -78,3 +78,10 @@ def test_mean_similarity_to_a_group_is_the_mean_of_the_cosines(seed):
     known, group = np.array([6, 1]), np.array([0, 3, 4])
     expected = [np.mean([cosine(updates[k], updates[g]) for g in group]) for k in known]
     assert mean_similarity_to(updates, known, group) == pytest.approx(expected, abs=1e-5)
+
+
+def test_discounted_similarities_fade_with_both_updates_trust_and_keep_their_sign():
+    similarity = np.array([[1.0, 0.8, -0.4], [0.8, 1.0, 0.0], [-0.4, 0.0, 1.0]], dtype=np.float32)
+    found = discounted(similarity, np.array([1.0, 0.5, 0.25]))
+    assert found == pytest.approx(np.array([[1.0, 0.4, -0.1], [0.4, 1.0, 0.0], [-0.1, 0.0, 1.0]]))
+    assert np.array_equal(discounted(similarity, np.ones(3)), similarity)

@@ -92,6 +92,32 @@ def test_broadcast_is_free_or_one_model_after_the_other_at_the_downlink_rate():
     assert edge_of(downlink_bps=8e6).broadcast_seconds(3) == pytest.approx(12.0)  # 3 x 32 Mbit / 8 Mbit/s
 
 
+def test_the_mean_rate_is_the_rate_averaged_over_the_fading():
+    edge = edge_of(devices=8)
+    drawn = np.mean([edge.observe(round_).rate_bps for round_ in range(1, 3001)], axis=0)
+    assert edge.observe(1).mean_rate_bps == pytest.approx(drawn, rel=0.05)
+    still = edge_of(fading="none").observe(1)
+    assert np.array_equal(still.mean_rate_bps, still.rate_bps)
+    faint = edge_of(path_gain_db=-200.0).observe(1)  # SNR s ~ 0: E[ln(1 + sX)] is s, and so is ln(1 + s)
+    assert faint.mean_rate_bps == pytest.approx(
+        edge_of(path_gain_db=-200.0, fading="none").observe(1).rate_bps, rel=1e-6
+    )
+
+
+def test_a_device_that_is_away_carries_nothing():
+    links = edge_of(availability="bernoulli", availability_share=0.5).observe(1)
+    assert 0 < links.away.sum() < 20
+    assert np.array_equal(np.isinf(links.upload_seconds), links.away)
+    assert not links.reachable[links.away].any()
+
+
+def test_uploads_are_lost_in_fades_deeper_than_the_outage():
+    # P(X < 0.1) = 1 - e^-0.1 = 9.5 %; 100 rounds of 20: standard deviation 0.7 %
+    lost = [edge_of(outage_db=10.0).observe(round_).lost for round_ in range(1, 101)]
+    assert np.mean(lost) == pytest.approx(0.095, abs=0.025)
+    assert not edge_of().observe(1).lost.any()
+
+
 def test_defaults_raise_no_eyebrow():
     assert warnings_of() == []
 

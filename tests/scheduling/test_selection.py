@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclade.config import SchedulingConfig
@@ -33,6 +33,7 @@ def random_situation(rng, config):
         subchannels=int(rng.integers(1, 11)),
         samples=rng.integers(1, 6, devices),
         rate_bps=few[0].astype(float),
+        mean_rate_bps=np.full(devices, 2.0),
         compute_seconds=few[1].astype(float),
         upload_seconds=few[2].astype(float),
         reachable=rng.random(devices) < 0.5,
@@ -51,6 +52,7 @@ def twenty_devices(**changes):
         subchannels=10,
         samples=np.full(20, 100),
         rate_bps=ones,
+        mean_rate_bps=ones,
         compute_seconds=ones,
         upload_seconds=ones,
         reachable=ones > 0,
@@ -170,6 +172,91 @@ def test_random_hears_everybody_about_equally_often():
     heard = np.bincount(np.concatenate([select("random", twenty_devices(round=r)) for r in range(1, 401)]))
     # 400 rounds at 1/2: 200 each, standard deviation 10
     assert np.abs(heard - 200).max() < 40
+
+
+# -------------------------------------------------------------------------------- fair-cover
+
+
+def covered(devices, per_round, window, rounds, seed):
+    """Who fair-cover hears in each round under Rayleigh fading: rounds × devices."""
+    rng = np.random.default_rng(seed)
+    mean = 10 ** rng.uniform(5, 7, devices)
+    last_heard, heard = np.zeros(devices, dtype=np.int64), []
+    for round_ in range(1, rounds + 1):
+        situation = twenty_devices(
+            round=round_,
+            samples=np.ones(devices, dtype=np.int64),
+            rate_bps=mean * rng.exponential(1.0, devices),
+            mean_rate_bps=mean,
+            last_heard=last_heard,
+            clusters=(ClusterView(np.arange(devices), True),),
+            config=SchedulingConfig(per_round=per_round, window=window),
+        )
+        chosen = np.isin(np.arange(devices), select("fair-cover", situation))
+        last_heard = np.where(chosen, round_, last_heard)
+        heard.append(chosen)
+    return np.array(heard)
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 25), st.integers(1, 12), st.integers(0, 4), st.integers(0, 2**32 - 1))
+def test_fair_cover_hears_everybody_within_every_window_and_never_more_than_it_may(devices, count, more, seed):
+    window = -(-devices // count) + more
+    heard = covered(devices, count, window, 3 * window, seed)
+    assert (heard.sum(axis=1) == min(devices, count)).all()
+    in_window = np.lib.stride_tricks.sliding_window_view(heard, window, axis=0).any(axis=-1)
+    assert in_window.all()
+
+
+def test_fair_cover_prefers_nobody_for_its_place_and_hears_them_in_good_moments():
+    heard = covered(devices=20, per_round=10, window=4, rounds=400, seed=1).sum(axis=0)
+    assert heard.sum() ** 2 / (20 * (heard**2).sum()) > 0.999  # Jain's index
+    # by hand: of two at one a round, both heard last in the same round, the one above its own average goes first
+    two = {"clusters": (ClusterView(np.arange(2), True),), "samples": np.ones(2), "last_heard": np.array([3, 3])}
+    situation = twenty_devices(
+        round=5,
+        config=SchedulingConfig(per_round=1, window=4),
+        rate_bps=np.array([9e6, 2e6]),
+        mean_rate_bps=np.array([9e6, 1e6]),
+        **two,
+    )
+    assert select("fair-cover", situation) == [1]
+    # its window closes in round 7 for both, and in round 6 one of them must have gone
+    assert select("fair-cover", replace(situation, round=7)) == [1]
+    assert select("fair-cover", replace(situation, round=7, last_heard=np.array([3, 5]))) == [0]
+
+
+@given(situations())
+def test_fair_cover_serves_stopped_clusters_as_fair_does(situation):
+    stopped = tuple(replace(cluster, open=False) for cluster in situation.clusters)
+    situation = replace(situation, clusters=stopped)
+    assert select("fair-cover", situation) == select("fair", situation)
+
+
+def test_the_oldest_go_first_when_more_windows_close_than_there_are_turns():
+    late = twenty_devices(round=30, last_heard=np.arange(20), config=SchedulingConfig(per_round=5, window=4))
+    assert select("fair-cover", late) == [0, 1, 2, 3, 4]
+
+
+def test_a_window_too_short_for_everybody_is_refused():
+    with pytest.raises(UserError, match=r"scheduling.window = 1: 20 devices at 10 a round need at least 2 rounds"):
+        select("fair-cover", twenty_devices(config=SchedulingConfig(window=1)))
+
+
+@given(situations(after_stop="cover"))
+def test_after_a_stop_cover_hears_every_member_within_twice_the_fewest_rounds(situation):
+    members, each = situation.devices, min(situation.config.n_greedy, situation.devices)
+    stopped = (ClusterView(np.arange(members), False),)
+    heard, last = [], np.zeros(members, dtype=np.int64)
+    for round_ in range(1, 4 * members + 1):
+        now = replace(
+            situation, clusters=stopped, round=round_, last_heard=last, rate_bps=np.roll(situation.rate_bps, round_)
+        )
+        heard.append(np.isin(np.arange(members), select("fair", now)))
+        last = np.where(heard[-1], round_, last)
+    window = 2 * -(-members // each)
+    assert {int(turn.sum()) for turn in heard} == {each}
+    assert np.lib.stride_tricks.sliding_window_view(np.array(heard), window, axis=0).any(axis=-1).all()
 
 
 # -------------------------------------------------------------------------------- users' own

@@ -4,6 +4,7 @@ from fedclade.clustering.bipartition import bipartition
 from fedclade.clustering.criteria import CutFacts, Norms, Verdict, cut_facts, enough_heard, gamma_test, judge
 from fedclade.clustering.similarity import (
     cosine_similarity,
+    discounted,
     mean_similarity_to,
     mean_update_norm,
     update_norms,
@@ -21,6 +22,7 @@ __all__ = [
     "bipartition",
     "cosine_similarity",
     "cut_facts",
+    "discounted",
     "enough_heard",
     "gamma_test",
     "judge",

@@ -44,3 +44,11 @@ def mean_similarity_to(updates: Singles, known: Ints, group: Ints) -> Floats:
     mine = updates[known] / np.maximum(update_norms(updates[known]), 1e-30)[:, None]
     theirs = updates[group] / np.maximum(update_norms(updates[group]), 1e-30)[:, None]
     return np.asarray(mine @ theirs.mean(axis=0), dtype=np.float64)
+
+
+def discounted(similarity: Singles, trust: Floats) -> Singles:
+    """Similarities drawn towards 0, which says nothing, by how far both updates are trusted."""
+    factors = trust.astype(np.float32)
+    faded: Singles = similarity * factors[:, None] * factors
+    np.fill_diagonal(faded, similarity.diagonal())
+    return faded

@@ -8,6 +8,7 @@ import numpy as np
 from fedclade.arrays import Bools, Floats, Ints
 from fedclade.config import Config
 from fedclade.edge import channel, energy, latency
+from fedclade.edge.availability import Presence
 from fedclade.edge.devices import Devices, dbm_to_watts, draw_devices
 
 __all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "draw_devices", "plausibility"]
@@ -35,6 +36,9 @@ class Links:
     upload_joules: Floats
     reachable: Bools
     limits: Limits | None = None  # None: speed and power are what they are
+    mean_rate_bps: Floats | None = None  # what the link carries on average over rounds; None: unknown
+    away: Bools | None = None  # not there this round; None: everybody is
+    lost: Bools | None = None  # would upload in vain; None: nobody
 
     @property
     def total_seconds(self) -> Floats:
@@ -65,6 +69,7 @@ class SimulatedEdge:
         self.subchannels = config.edge.subchannels
         self.model_bits = float(config.edge.bits_per_parameter * parameters)
         self.devices = draw_devices(config.edge, len(samples), config.run.seed)
+        self._presence = Presence(config.edge, len(samples), config.run.seed)
         cycles = latency.compute_cycles(config.edge, config.training.epochs, samples, bits_per_sample)
         self._compute_seconds = latency.compute_seconds(cycles, self.devices.cpu_hz)
         self._compute_range = (cycles / config.edge.cpu_max_hz, cycles / config.edge.cpu_min_hz)
@@ -74,8 +79,10 @@ class SimulatedEdge:
         """Draw this round's fading and work out rates, times and energies."""
         edge, devices = self._config, self.devices
         gain = channel.path_gain(edge, devices.distance_m)
-        gain = gain * channel.fading_power(edge, len(gain), round_, self._seed)
-        snr = channel.signal_to_noise(devices.power_w, gain, channel.noise_watts(edge))
+        mean_snr = channel.signal_to_noise(devices.power_w, gain, channel.noise_watts(edge))
+        fading = channel.fading_power(edge, len(gain), round_, self._seed)
+        away = self._presence.away(round_)
+        snr = np.where(away, 0.0, mean_snr * fading)
         rate = channel.rate_bps(edge, snr)
         upload = latency.upload_seconds(self.model_bits, rate)
         loudest, softest = (
@@ -91,6 +98,9 @@ class SimulatedEdge:
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
             limits=Limits(*self._compute_range, loudest, softest),
+            mean_rate_bps=channel.mean_rate_bps(edge, mean_snr),
+            away=away,
+            lost=fading < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
         )
 
     def broadcast_seconds(self, models: int) -> float:

@@ -7,6 +7,7 @@ never g².
 import math
 
 import numpy as np
+from scipy.special import exp1
 
 from fedclade.arrays import Floats
 from fedclade.config import EdgeConfig
@@ -47,3 +48,13 @@ def rate_bps(config: EdgeConfig, snr: Floats) -> Floats:
     """Eq. (7): B_sub · log2(1 + SNR), or ln as the paper writes."""
     nats = np.log1p(snr)
     return config.subchannel_hz * (nats / math.log(2.0) if config.logarithm == "log2" else nats)
+
+
+def mean_rate_bps(config: EdgeConfig, mean_snr: Floats) -> Floats:
+    """Eq. (7) averaged over the fading: E[ln(1 + s·X)] = e^(1/s) E1(1/s) for X ~ Exp(1)."""
+    if config.fading == "none":
+        return rate_bps(config, mean_snr)
+    inverse = np.divide(1.0, mean_snr, out=np.full_like(mean_snr, np.inf), where=mean_snr > 0)
+    near = np.minimum(inverse, 500.0)
+    nats = np.where(inverse < 500.0, np.exp(near) * exp1(near), 1.0 / (inverse + 1.0))
+    return rate_bps(config, np.expm1(nats))

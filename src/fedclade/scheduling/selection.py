@@ -38,6 +38,7 @@ class Situation:
     subchannels: int
     samples: Ints  # D_k
     rate_bps: Floats
+    mean_rate_bps: Floats  # what each link carries on average over rounds
     compute_seconds: Floats
     upload_seconds: Floats
     reachable: Bools
@@ -54,6 +55,12 @@ class Situation:
     def total_seconds(self) -> Floats:
         """T_tot = T_cmp + T_trans."""
         return self.compute_seconds + self.upload_seconds
+
+    @property
+    def relative_rate(self) -> Floats:
+        """This round's rate over the device's own average."""
+        mean = self.mean_rate_bps
+        return np.divide(self.rate_bps, mean, out=np.zeros(self.devices), where=mean > 0)
 
     @property
     def per_round(self) -> int:
@@ -118,10 +125,58 @@ def fair(situation: Situation) -> Ints:
     return np.sort(np.concatenate([_of_cluster(situation, cluster) for cluster in situation.clusters]))
 
 
+@policy("fair-cover")
+def fair_cover(situation: Situation) -> Ints:
+    """Phase 1: N devices a round, everybody within a window of rounds, each when its own channel is good; then as fair.
+
+    As a cellular base station does (proportional fairness), a device is picked when its rate is high compared with its
+    own average and with how often it was served, so nobody is preferred for a good place, and hardly anybody sends in
+    a deep fade.
+    """
+    nobody = np.zeros(0, dtype=np.int64)
+    hearing = np.concatenate([nobody, *(cluster.members for cluster in situation.clusters if cluster.open)])
+    after = [_of_cluster(situation, cluster) for cluster in situation.clusters if not cluster.open]
+    phase1 = _cover(situation, hearing, situation.per_round, situation.config.window)
+    return np.sort(np.concatenate([phase1, *after]))
+
+
+def _cover(situation: Situation, ids: Ints, count: int, window: int | None) -> Ints:
+    """``count`` of the ids, by rate in relation to their own average times the rounds they waited; all in the window.
+
+    Nobody is late as long as, for every t, at most t·count devices must be heard within the next t rounds. So after
+    this round at most (t − 1)·count of those may be left: the others among them have to be taken now.
+    """
+    fewest = -(-len(ids) // count)
+    window = window or 2 * fewest
+    if window < fewest:
+        raise UserError(
+            f"scheduling.window = {window}: {len(ids)} devices at {count} a round need at least {fewest} rounds"
+        )
+    left = np.maximum(situation.last_heard[ids] + window - situation.round + 1, 1)  # rounds, this one included
+    waited = situation.round - situation.last_heard[ids]
+    score = waited * situation.relative_rate[ids]
+    by_score = np.argsort(-score, kind="stable")
+    oldest_first = np.lexsort((-score, situation.last_heard[ids]))
+    taken = np.zeros(len(ids), dtype=bool)
+    for t in range(1, window + 1):
+        due = left <= t
+        short = int(due.sum()) - (t - 1) * count - int(taken.sum())
+        if short > 0:
+            in_order = oldest_first if t == 1 else by_score
+            taken[in_order[(due & ~taken)[in_order]][:short]] = True
+    spare = count - int(taken.sum())
+    taken[by_score[~taken[by_score]][: max(spare, 0)]] = True
+    if spare < 0:  # devices came late through no fault of the plan: the oldest go first
+        taken[oldest_first[taken[oldest_first]][count:]] = False
+    return np.sort(ids[taken])
+
+
 def _of_cluster(situation: Situation, cluster: ClusterView) -> Ints:
     config = situation.config
     if cluster.open:
         return cluster.members
+    if config.after_stop == "cover":
+        return _cover(situation, cluster.members, min(config.n_greedy, len(cluster.members)), None)
     if config.after_stop == "freeze":
         return cluster.members[:0]
     if config.after_stop == "round-robin":
