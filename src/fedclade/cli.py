@@ -172,6 +172,37 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run, fi
     print(write_run_page(Run(folder)))
 
 
+@app.command()
+def bound(
+    source: Source = "bound-digits",
+    overrides: Overrides = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="the folder to write to [default: bounds/<name>]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold the convergence bounds against a run of the strongly convex case."""
+    from fedclade.bounds import check_bounds
+    from fedclade.report import bounds
+    from fedclade.runs import free_folder
+
+    if out is not None and (out / "bound.json").exists():
+        raise UserError(f"--out {out}: already holds bound.json; choose another folder")
+    with Console(stderr=True, quiet=as_json).status("Training, and solving for every optimum …"):
+        report = check_bounds(source, overrides)
+    folder = out or free_folder(Path("bounds"), report.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = json.dumps(bounds.bounds_as_json(report), indent=1)
+    (folder / "bound.json").write_text(written + "\n", "utf-8")
+    drawn = bounds.draw_bounds(report, folder / "bound.png")
+    if as_json:
+        print(written)
+        return
+    console = _console()
+    for part in bounds.show_bounds(report):
+        console.print(part)
+    figure = "bound.png" if drawn else "no figure: pip install 'fedclade[figures]' for matplotlib"
+    console.print(f"Written     {folder}: bound.json, {figure}", soft_wrap=True, markup=False)
+
+
 def _print_run(console: Console, folder: Path) -> None:
     from fedclade.report import terminal
     from fedclade.runs import Run

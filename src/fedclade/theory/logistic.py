@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax
 
 from fedclade.arrays import Floats, Ints
 from fedclade.errors import UserError
@@ -37,7 +36,10 @@ class LogisticProblem:
 
     def scores(self, model: Floats) -> Floats:
         """Logarithms of the class probabilities, one row an image."""
-        return np.asarray(log_softmax(self.features @ model.reshape(self.classes, -1).T, axis=1))
+        scores: Floats = self.features @ model.reshape(self.classes, -1).T
+        scores -= scores.max(axis=1, keepdims=True)
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        return scores
 
     def loss_and_gradient(self, model: Floats) -> tuple[float, Floats]:
         """F and ∇F."""

@@ -1,0 +1,92 @@
+"""Training of the strongly convex case, exactly as the convergence theorem has it: NumPy, double precision, no torch.
+
+Differs from a run's training in two things only. Every batch is drawn anew from all of the device's images: a run's
+epochs deal each image once, so that a step is not independent of those before. And the largest gradient of each call is
+noted, for ϱ.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from fedclade.arrays import Floats, Ints, Singles
+from fedclade.config import Config
+from fedclade.population import Population
+from fedclade.randomness import generator
+from fedclade.theory import LogisticProblem
+from fedclade.training import Evaluation
+
+
+class LogisticTrainer:
+    """A Trainer whose every step is W ← W − η · gradient of a fresh batch; λ is ``training.weight_decay``."""
+
+    def __init__(self, config: Config, population: Population, steps: Ints) -> None:
+        self._training, self._seed, self._steps = config.training, config.run.seed, steps
+        features, classes = _features(population), population.classes
+        self.problems, self._tests = (
+            [LogisticProblem(features[i], population.labels[i], classes, config.training.weight_decay) for i in share]
+            for share in (population.train, population.test)
+        )
+        self.parameters = self.problems[0].parameters
+        self.incidents: list[str] = []
+        self.squared_gradients: list[Floats] = []  # the largest of each device, one entry a call of train
+
+    def initial_model(self) -> Singles:
+        """W(0) = 0."""
+        return np.zeros(self.parameters, dtype=np.float32)
+
+    def rate(self, round_: int) -> float:
+        """η in a round."""
+        return self._training.learning_rate * self._training.learning_rate_decay ** (round_ - 1)
+
+    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of each device, at the config's rate."""
+        return self.train_at(self.rate(round_), round_, models, devices, model_of)
+
+    def train_at(self, rate: float, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of each device, at any rate."""
+        updates, largest = np.empty((len(devices), self.parameters), dtype=np.float32), np.zeros(len(devices))
+        for row, device in enumerate(devices):
+            start = models[model_of[row]].astype(np.float64)
+            end, largest[row] = self._descend(rate, round_, int(device), start)
+            updates[row] = end - start
+        self.squared_gradients.append(largest)
+        return updates
+
+    def _descend(self, rate: float, round_: int, device: int, weights: Floats) -> tuple[Floats, float]:
+        """The model after the device's local steps, and its largest ‖gradient‖² on the way."""
+        problem, draws = self.problems[device], generator(self._seed, "fresh-batches", round_, device)
+        count, size, largest = len(problem.labels), self._training.batch_size, 0.0
+        for _ in range(self._steps[device]):
+            batch = problem.batch(draws.permutation(count)[:size]) if size < count else problem
+            _, gradient = batch.loss_and_gradient(weights)
+            largest = max(largest, float(gradient @ gradient))
+            weights = weights - rate * gradient
+        return weights, largest
+
+    def evaluate(
+        self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
+    ) -> Evaluation:
+        """Accuracy and regularised loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
+        accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
+        for row, device in enumerate(devices):
+            problem = (self._tests if share == "test" else self.problems)[device]
+            weights = models[model_of[row]].astype(np.float64)
+            accuracy[row] = (problem.scores(weights).argmax(axis=1) == problem.labels).mean()
+            loss[row] = problem.loss(weights)
+        return Evaluation(accuracy, loss)
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """The flat model as the arrays of the logistic module."""
+        table = model.reshape(self.problems[0].classes, -1)
+        return {"1.weight": table[:, :-1].copy(), "1.bias": table[:, -1].copy()}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _features(population: Population) -> Floats:
+    """Images as every model of a run sees them, standardised per channel; flat, and a one for the bias."""
+    mean, std = (np.array(v).reshape(-1, 1, 1) for v in (population.mean, population.std))
+    pixels = ((population.images / 255.0 - mean) / std).reshape(len(population.images), -1)
+    return np.concatenate([pixels, np.ones((len(pixels), 1))], axis=1)

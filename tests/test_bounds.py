@@ -1,0 +1,158 @@
+"""The bounds held against runs of the strongly convex case, in Python and by command."""
+
+import json
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from data_builders import error_line
+from fedclade import config as configuration
+from fedclade.bounds import check_bounds
+from fedclade.report.bounds import bounds_as_json
+from tiny_runs import fedclade, refusal
+
+# Two groups of three devices that label the digits differently; they split at round 27
+SMALL = {
+    "run": {"rounds": 80, "evaluate_every": 5},
+    "population": {"source": "digits", "devices": 6, "samples": 300, "partition": "iid"},
+    "incongruence": {"kind": "permute-labels", "groups": [3, 3]},
+    "model": {"name": "logistic"},
+    "training": {"epochs": 1, "batch_size": 20, "learning_rate": 0.02, "weight_decay": 0.5},
+    "scheduling": {"policy": "full"},
+    "clustering": {
+        "norm": "per-step",
+        "epsilon1": 0.4,
+        "epsilon2": 1.0,
+        "bipartition": "average",
+        "min_cluster_size": 3,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    return check_bounds(SMALL)
+
+
+def test_every_measured_value_is_under_its_bound(report):
+    assert [curve.violations for curve in report.curves] == [0] * len(report.curves)
+    assert not any(np.isnan([curve.theorem, curve.closing]).any() for curve in report.curves)
+
+
+def test_the_split_gives_every_group_a_model_that_goes_to_the_groups_own_optimum(report):
+    assert report.adjusted_rand_index == 1
+    assert [cluster.name for cluster in report.clusters] == ["0", "0.0", "0.1"]
+    for leaf in report.leaves:
+        assert leaf.served.distance[-1] < 0.2 * leaf.one_model.distance[-1]
+        assert leaf.served.loss_gap[-1] < 0.2 * leaf.one_model.loss_gap[-1]
+        assert leaf.accuracy > leaf.one_model_accuracy
+        assert (leaf.served.rounds[0], leaf.served.rounds[-1]) == (0, 80)
+
+
+def test_before_the_split_all_are_served_by_one_model_and_after_it_by_their_own(report):
+    for leaf, cluster in zip(report.leaves, report.clusters[1:], strict=True):
+        before = leaf.served.rounds < leaf.born_round
+        assert (leaf.served.distance[before] == leaf.one_model.distance[before]).all()
+        own = np.isin(leaf.served.rounds, cluster.curve.rounds[1:])
+        assert leaf.served.distance[own] == pytest.approx(cluster.curve.distance[1:])
+        assert leaf.served.theorem[own] == pytest.approx(cluster.curve.theorem[1:])
+        assert cluster.curve.rounds[0] == leaf.born_round - 1
+        assert leaf.decreasing.distance[0] == cluster.curve.distance[0]
+
+
+def test_incongruent_devices_have_the_larger_optimality_gap_and_floor(report):
+    for cluster in report.clusters[1:]:
+        assert cluster.constants.optimality_gap < 0.5 * report.one_model.constants.optimality_gap
+        assert cluster.limit_floor("theorem") < 0.5 * report.one_model.limit_floor("theorem")
+        assert cluster.limit_floor("closing") == 0
+        assert cluster.floor("closing") < cluster.floor("theorem")
+
+
+def test_the_same_config_gives_the_same_report(report):
+    assert bounds_as_json(check_bounds(SMALL)) == bounds_as_json(report)
+
+
+def test_where_a_stopped_cluster_goes_on_with_one_device_its_bound_ends():
+    fair = configuration.load(SMALL, ["scheduling.policy=fair", "clustering.epsilon2=3.0", "run.rounds=30"])
+    alone = check_bounds(fair)  # stops without a split
+    (cluster,) = alone.clusters
+    ended = np.isnan(cluster.curve.theorem)
+    assert 0 < ended.sum() < len(ended)
+    assert (np.diff(ended.astype(int)) >= 0).all()
+    assert (np.isnan(alone.one_model.curve.closing) == ended).all()
+    assert alone.leaves[0].born_round == 0
+
+
+def test_unequal_data_means_unequal_local_steps_and_a_floor_that_stays():
+    uneven = configuration.load(SMALL, ["population.sizes=power-law", "population.max_samples=80", "run.rounds=20"])
+    unequal = check_bounds(uneven)
+    assert len(np.unique(unequal.one_model.constants.steps)) > 1
+    assert unequal.one_model.limit_floor("closing") > 0
+    assert sum(curve.violations for curve in unequal.curves) == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("model.name=cnn", "model.name = cnn: the bounds are of L2-regularised logistic regression"),
+        ("training.weight_decay=0.0", "training.weight_decay = 0.0: "),
+        ("training.momentum=0.9", "training.momentum = 0.9: "),
+        ("clustering.enabled=false", "clustering.enabled = False: "),
+        ("scheduling.policy=random", 'scheduling.policy = "random": left devices out of round 1'),
+        ("training.learning_rate=0.9", "learning rate η = 0.9: gives ζ1 = "),
+    ],
+)
+def test_a_case_that_the_bounds_are_not_of_is_refused(override, complaint):
+    small = configuration.load(SMALL, [override, "scheduling.per_round=2", "run.rounds=2"])
+    assert error_line(check_bounds, small).startswith(complaint)
+
+
+# -------------------------------------------------------------------------------- by command
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(configuration.to_toml(configuration.load(SMALL)), "utf-8")
+    return tmp_path
+
+
+def test_the_command_prints_tables_and_writes_json_and_a_figure(here):
+    answer = fedclade("bound", "small.toml")
+    assert (answer.code, answer.err) == (0, "")
+    for words in ("one model", "Why split", "What local epochs do", "exactly the planted groups"):
+        assert words in answer.out
+    assert "0 of " in answer.out
+    assert answer.out.splitlines()[-1].split() == ["Written", "bounds/small:", "bound.json,", "bound.png"]
+    assert (here / "bounds/small/bound.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_commands_json_is_what_it_writes(here):
+    answer = fedclade("bound", "small.toml", "--set", "run.rounds=10", "--json", "--out", "mine")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == (here / "mine/bound.json").read_text("utf-8")
+    first = json.loads(answer.out)["models"][0]
+    assert (first["model"], first["alpha"], first["members"]) == ("one model", 0.5, [0, 1, 2, 3, 4, 5])
+    assert "--out mine: already holds bound.json" in refusal("bound", "small.toml", "--out", "mine")
+
+
+def test_without_matplotlib_all_but_the_figure_is_there(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    answer = fedclade("bound", "small.toml", "--set", "run.rounds=5")
+    assert answer.code == 0
+    assert answer.out.endswith("bound.json, no figure: pip install 'fedclade[figures]' for matplotlib\n")
+    assert [path.name for path in (here / "bounds/small").iterdir()] == ["bound.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bound-digits", "bound-mnist5k"])
+def test_a_preset_takes_less_than_two_minutes_and_no_value_exceeds_its_bound(preset, here):
+    begun = time.process_time()  # of one core: what other processes do must not count
+    answer = fedclade("bound", preset, "--json")
+    assert time.process_time() - begun < 120
+    told = json.loads(answer.out)
+    assert (told["violations"], told["adjusted_rand_index"], len(told["leaves"])) == (0, 1.0, 3)
+    for leaf in told["leaves"]:
+        assert leaf["accuracy"] > 0.8 > 0.5 > leaf["one_model_accuracy"]
