@@ -152,6 +152,12 @@ class ProgressDisplay:
             elif event.kind in ("stop", "reopen"):
                 word = "has stopped" if event.kind == "stop" else "is open again"
                 self._say(f"round {record.round}: cluster {event.node} {word}")
+            elif event.kind == "incident":
+                self._say(f"round {record.round}: {event.detail['what']}")
+        if rejected := [
+            event.device for event in record.events if event.kind == "rejected" and event.device is not None
+        ]:
+            self._say(f"round {record.round}: rejected the updates of devices {spans(rejected)}: not finite")
         per_round = progress.wall_seconds / (record.round - progress.done_before)
         eta = f"about {duration(per_round * (progress.rounds - record.round))} left"
         facts = _facts(progress)
