@@ -124,6 +124,11 @@ def test_stops_are_told(tmp_path):
     assert "round 2: cluster 0 has stopped" in progress(tmp_path / "run", *limits)
 
 
+def test_rejected_updates_are_told(tmp_path):
+    shown = progress(tmp_path / "run", "training.learning_rate=1e30", "run.rounds=1")
+    assert "round 1: rejected the updates of devices 0-5: not finite" in shown
+
+
 def test_on_a_terminal_progress_is_a_bar_that_is_gone_at_the_end(tmp_path):
     shown = progress(tmp_path / "run", force_terminal=True)
     assert "round 2: cluster 0 splits into 0-2 | 3-5" in shown
