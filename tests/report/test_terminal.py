@@ -125,7 +125,7 @@ def test_stops_are_told(tmp_path):
 
 
 def test_rejected_updates_are_told(tmp_path):
-    shown = progress(tmp_path / "run", "training.learning_rate=1e30", "run.rounds=1")
+    shown = progress(tmp_path / "run", "training.learning_rate=1e38", "run.rounds=1")
     assert "round 1: rejected the updates of devices 0-5: not finite" in shown
 
 

@@ -9,14 +9,16 @@ CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 
 
 def update_norms(updates: Singles) -> Floats:
-    """‖Δw_k‖ of each row."""
-    norms: Floats = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
+    """‖Δw_k‖ of each row; that of a row with anything not finite in it is not finite either."""
+    with np.errstate(invalid="ignore"):
+        norms: Floats = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
     return norms
 
 
 def mean_update_norm(updates: Singles, weights: Floats) -> float:
     """‖Σ_k weight_k Δw_k‖ with the weights normalised to 1."""
-    return float(np.linalg.norm((weights / weights.sum()).astype(np.float32) @ updates))
+    mean: Singles = (weights / weights.sum()).astype(np.float32) @ updates
+    return float(update_norms(mean[None])[0])
 
 
 def cosine_similarity(updates: Singles) -> Singles:

@@ -69,7 +69,7 @@ class DenseStack:
                 move = momentum[:active].mul_(config.momentum).add_(move)
             weights[:active].add_(move, alpha=-rate)
         updates = np.empty_like(start)
-        updates[by_length] = weights.numpy() - start[by_length]
+        updates[by_length] = weights.sub_(torch.from_numpy(start[by_length])).numpy()
         return updates
 
     def _gradients(
