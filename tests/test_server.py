@@ -446,14 +446,13 @@ def test_every_model_that_is_multicast_takes_its_broadcast_seconds():
 def test_a_plan_is_the_timeline_of_the_round():
     for policy in ("fair", "best-channel"):
         server = make(FACING, f"scheduling.policy={policy}", upload=[6, 5, 4, 3, 2, 1], subchannels=2)
-        state = server.initial_state()
-        planned = server.plan(state, 1, server.edge.observe(1))
+        planned = server.plan(1, server.edge.observe(1))
         np.testing.assert_equal(asdict(planned.timeline), asdict(play(server, 1)[1][0].timeline))
 
 
 def test_a_plan_of_best_update_waits_for_the_slowest_and_uploads_as_many_as_there_are_sub_channels():
     server = make(FACING, "scheduling.policy=best-update", compute=[1, 2, 3, 4, 5, 6], subchannels=2)
-    planned = server.plan(server.initial_state(), 1, server.edge.observe(1)).timeline
+    planned = server.plan(1, server.edge.observe(1)).timeline
     assert (len(planned.device), planned.start.tolist(), planned.makespan) == (2, [6, 6], 7)
 
 
@@ -543,7 +542,7 @@ def test_a_policy_cannot_let_devices_upload_that_did_not_compute():
     with pytest.raises(UserError, match="policy 'mine': lets"):
         server.step(server.initial_state())
     with pytest.raises(UserError, match="policy 'mine': lets"):
-        server.plan(server.initial_state(), 1, server.edge.observe(1))
+        server.plan(1, server.edge.observe(1))
 
 
 def test_a_policy_may_pick_nobody():

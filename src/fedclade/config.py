@@ -32,6 +32,9 @@ class RunConfig(Section):
     time_budget_seconds: float | None = Field(
         None, gt=0, description="simulated seconds at most for the whole run (T^tot); unset: no limit"
     )
+    epsilon: float = Field(
+        0.05, ge=0, description="ε of P1.0: how far a cluster's loss may end above the best it has had"
+    )
     end: Literal["rounds", "stopped"] = Field(
         "rounds", description="'stopped' ends as soon as every cluster has stopped; 'rounds' uses all rounds"
     )
