@@ -237,21 +237,23 @@ def test_leaves_partition_the_devices_and_children_their_parent_whoever_is_heard
 # -------------------------------------------------------------------------------- stopping
 
 
+PAPER = ("scheduling.after_stop=greedy", "scheduling.n_greedy=1")
 CALM = [[0.4]] * 3  # mean and max 0.4: below both ε
 
 
 @pytest.mark.parametrize(
     ("overrides", "phase2"),
     [
-        ([], [[1], [1], [1]]),
+        (["scheduling.n_greedy=1"], [[1], [1], [1]]),
         (["scheduling.n_greedy=2"], [[1, 2], [1, 2], [1, 2]]),
-        (["scheduling.after_stop=round-robin"], [[1], [2], [0]]),
+        (["scheduling.after_stop=round-robin", "scheduling.n_greedy=1"], [[1], [2], [0]]),
+        (["scheduling.after_stop=cover", "scheduling.n_greedy=1"], [[0], [1], [2]]),
         (["scheduling.after_stop=freeze"], [[], [], []]),
         (["scheduling.policy=full"], [[0, 1, 2], [0, 1, 2], [0, 1, 2]]),
     ],
 )
 def test_after_its_stop_a_cluster_hears_only_whom_phase_2_lets_go_on(overrides, phase2):
-    server = make(CALM, *overrides, compute=[3, 1, 2])
+    server = make(CALM, "scheduling.after_stop=greedy", *overrides, compute=[3, 1, 2])
     state, (first, *later) = play(server, 4)
     assert first.clusters[0].verdict == "stop"
     assert kinds(first) == [("stop", "0")]
@@ -267,7 +269,7 @@ def _pulls_hard_from(round_: int) -> Callable[[int], float]:
 
 
 def test_a_recheck_reopens_a_stopped_cluster_whose_norms_are_up_again():
-    server = make([[4]] * 3, "scheduling.recheck_every=3", pull=_pulls_hard_from(4))
+    server = make([[4]] * 3, *PAPER, "scheduling.recheck_every=3", pull=_pulls_hard_from(4))
     state, records = play(server, 5)
     assert [heard(record) for record in records] == [[0, 1, 2], [0], [0], [0, 1, 2], [0, 1, 2]]
     assert [kinds(record) for record in records] == [[("stop", "0")], [], [], [("reopen", "0")], [("stop", "0")]]
@@ -275,7 +277,7 @@ def test_a_recheck_reopens_a_stopped_cluster_whose_norms_are_up_again():
 
 
 def test_a_recheck_that_finds_small_norms_leaves_the_cluster_stopped():
-    server = make([[4]] * 3, "scheduling.recheck_every=3", pull=_pulls_hard_from(99))
+    server = make([[4]] * 3, *PAPER, "scheduling.recheck_every=3", pull=_pulls_hard_from(99))
     state, records = play(server, 5)
     assert [len(heard(record)) for record in records] == [3, 1, 1, 3, 1]
     assert state.tree.nodes["0"].stopped_round == 1

@@ -204,17 +204,17 @@ class SchedulingConfig(Section):
         description="rounds within which 'fair-cover' hears every device of an open cluster; unset: twice the fewest "
         "that are possible",
     )
-    after_stop: Literal["greedy", "round-robin", "cover", "freeze"] = Field(
-        "greedy",
-        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': the fastest, members in turn, "
-        "everybody within a window when its channel is good, nobody",
+    after_stop: Literal["cover", "greedy", "round-robin", "freeze"] = Field(
+        "cover",
+        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': everybody within a window when "
+        "its channel is good, the fastest (the paper), members in turn, nobody",
     )
-    n_greedy: int = Field(1, ge=1, description="devices that go on in a stopped cluster")
+    n_greedy: int = Field(3, ge=1, description="devices that go on in a stopped cluster; the paper's is 1")
     recheck_every: int = Field(
         0, ge=0, description="rounds after which a stopped cluster is heard in full again; 0: never"
     )
     order: Literal["latency", "compute", "longest-upload", "optimal"] = Field(
-        "latency",
+        "longest-upload",
         description="upload order: ascending T_tot (the paper), earliest ready first, longest upload of those ready "
         "first, or the shortest round (needs the extra 'optimal'; for few devices)",
     )
