@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -82,6 +83,37 @@ def test_plan_prints_one_line_a_device_and_the_rounds_length(here):
     assert sorted(devices) == ["0", "1", "2", "3", "4", "5"]
     assert "The round lasts" in answer.out
     assert set(files(here)) == {"tiny.toml"}
+
+
+def test_plan_compares_every_order_and_allocation_and_draws_them(here):
+    out = fedclade("plan", "tiny.toml", "--set", "edge.bandwidth_hz=2e6").out
+    for order in ("latency", "compute", "longest-upload", "optimal"):
+        rows = [line.split() for line in out.splitlines() if line.split()[:1] == [order]]
+        assert [row[1] for row in rows] == ["fixed", "slack", "boost"]
+        chart = out.split(f"order {order}: ")[1].splitlines()[1:3]  # one line a sub-channel
+        assert [line.split()[0] for line in chart] == ["0", "1"]
+        assert all(len(line.split()[1]) == 100 for line in chart)
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  P1.")] == [
+        f"P1.{i}" for i in range(1, 6)
+    ]
+
+
+def test_plan_for_ten_thousand_devices_needs_no_data_for_them():
+    before = time.process_time()
+    answer = fedclade("plan", "quickstart", "--devices", 10_000, "--json")
+    assert time.process_time() - before < 5.0
+    planned = json.loads(answer.out)
+    assert sorted(row["device"] for row in planned["uploads"]) == list(range(10_000))
+    assert {(row["order"], row["allocation"]) for row in planned["compared"]} == {
+        (order, kind) for order in ("latency", "compute", "longest-upload") for kind in ("fixed", "slack", "boost")
+    }
+    ratio = {row["order"]: row["makespan_ratio"] for row in planned["compared"] if row["allocation"] == "fixed"}
+    assert ratio["longest-upload"] < 1.05 < ratio["latency"]
+    assert all(constraint["holds"] for constraint in planned["constraints"])
+
+
+def test_a_plan_of_many_devices_shows_the_first_ones(here):
+    assert "… and 40 more; --json has all." in fedclade("plan", "tiny.toml", "--devices", 100).out
 
 
 def test_plan_as_json_is_the_planned_timeline(here):

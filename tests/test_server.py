@@ -259,21 +259,23 @@ def test_leaves_partition_the_devices_and_children_their_parent_whoever_is_heard
 # -------------------------------------------------------------------------------- stopping
 
 
+PAPER = ("scheduling.after_stop=greedy", "scheduling.n_greedy=1")
 CALM = [[0.4]] * 3  # mean and max 0.4: below both ε
 
 
 @pytest.mark.parametrize(
     ("overrides", "phase2"),
     [
-        ([], [[1], [1], [1]]),
+        (["scheduling.n_greedy=1"], [[1], [1], [1]]),
         (["scheduling.n_greedy=2"], [[1, 2], [1, 2], [1, 2]]),
-        (["scheduling.after_stop=round-robin"], [[1], [2], [0]]),
+        (["scheduling.after_stop=round-robin", "scheduling.n_greedy=1"], [[1], [2], [0]]),
+        (["scheduling.after_stop=cover", "scheduling.n_greedy=1"], [[0], [1], [2]]),
         (["scheduling.after_stop=freeze"], [[], [], []]),
         (["scheduling.policy=full"], [[0, 1, 2], [0, 1, 2], [0, 1, 2]]),
     ],
 )
 def test_after_its_stop_a_cluster_hears_only_whom_phase_2_lets_go_on(overrides, phase2):
-    server = make(CALM, *overrides, compute=[3, 1, 2])
+    server = make(CALM, "scheduling.after_stop=greedy", *overrides, compute=[3, 1, 2])
     state, (first, *later) = play(server, 4)
     assert first.clusters[0].verdict == "stop"
     assert kinds(first) == [("stop", "0")]
@@ -289,7 +291,7 @@ def _pulls_hard_from(round_: int) -> Callable[[int], float]:
 
 
 def test_a_recheck_reopens_a_stopped_cluster_whose_norms_are_up_again():
-    server = make([[4]] * 3, "scheduling.recheck_every=3", pull=_pulls_hard_from(4))
+    server = make([[4]] * 3, *PAPER, "scheduling.recheck_every=3", pull=_pulls_hard_from(4))
     state, records = play(server, 5)
     assert [heard(record) for record in records] == [[0, 1, 2], [0], [0], [0, 1, 2], [0, 1, 2]]
     assert [kinds(record) for record in records] == [[("stop", "0")], [], [], [("reopen", "0")], [("stop", "0")]]
@@ -297,7 +299,7 @@ def test_a_recheck_reopens_a_stopped_cluster_whose_norms_are_up_again():
 
 
 def test_a_recheck_that_finds_small_norms_leaves_the_cluster_stopped():
-    server = make([[4]] * 3, "scheduling.recheck_every=3", pull=_pulls_hard_from(99))
+    server = make([[4]] * 3, *PAPER, "scheduling.recheck_every=3", pull=_pulls_hard_from(99))
     state, records = play(server, 5)
     assert [len(heard(record)) for record in records] == [3, 1, 1, 3, 1]
     assert state.tree.nodes["0"].stopped_round == 1
@@ -468,14 +470,13 @@ def test_every_model_that_is_multicast_takes_its_broadcast_seconds():
 def test_a_plan_is_the_timeline_of_the_round():
     for policy in ("fair", "best-channel"):
         server = make(FACING, f"scheduling.policy={policy}", upload=[6, 5, 4, 3, 2, 1], subchannels=2)
-        state = server.initial_state()
-        planned = server.plan(state, 1, server.edge.observe(1))
+        planned = server.plan(1, server.edge.observe(1))
         np.testing.assert_equal(asdict(planned.timeline), asdict(play(server, 1)[1][0].timeline))
 
 
 def test_a_plan_of_best_update_waits_for_the_slowest_and_uploads_as_many_as_there_are_sub_channels():
     server = make(FACING, "scheduling.policy=best-update", compute=[1, 2, 3, 4, 5, 6], subchannels=2)
-    planned = server.plan(server.initial_state(), 1, server.edge.observe(1)).timeline
+    planned = server.plan(1, server.edge.observe(1)).timeline
     assert (len(planned.device), planned.start.tolist(), planned.makespan) == (2, [6, 6], 7)
 
 
@@ -565,7 +566,7 @@ def test_a_policy_cannot_let_devices_upload_that_did_not_compute():
     with pytest.raises(UserError, match="policy 'mine': lets"):
         server.step(server.initial_state())
     with pytest.raises(UserError, match="policy 'mine': lets"):
-        server.plan(server.initial_state(), 1, server.edge.observe(1))
+        server.plan(1, server.edge.observe(1))
 
 
 def test_a_policy_may_pick_nobody():

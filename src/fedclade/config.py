@@ -32,6 +32,9 @@ class RunConfig(Section):
     time_budget_seconds: float | None = Field(
         None, gt=0, description="simulated seconds at most for the whole run (T^tot); unset: no limit"
     )
+    epsilon: float = Field(
+        0.05, ge=0, description="ε of P1.0: how far a cluster's loss may end above the best it has had"
+    )
     end: Literal["rounds", "stopped"] = Field(
         "rounds", description="'stopped' ends as soon as every cluster has stopped; 'rounds' uses all rounds"
     )
@@ -202,17 +205,17 @@ class SchedulingConfig(Section):
         description="rounds within which 'fair-cover' hears every device of an open cluster; unset: twice the fewest "
         "that are possible",
     )
-    after_stop: Literal["greedy", "round-robin", "cover", "freeze"] = Field(
-        "greedy",
-        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': the fastest, members in turn, "
-        "everybody within a window when its channel is good, nobody",
+    after_stop: Literal["cover", "greedy", "round-robin", "freeze"] = Field(
+        "cover",
+        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': everybody within a window when "
+        "its channel is good, the fastest (the paper), members in turn, nobody",
     )
-    n_greedy: int = Field(1, ge=1, description="devices that go on in a stopped cluster")
+    n_greedy: int = Field(3, ge=1, description="devices that go on in a stopped cluster; the paper's is 1")
     recheck_every: int = Field(
         0, ge=0, description="rounds after which a stopped cluster is heard in full again; 0: never"
     )
     order: Literal["latency", "compute", "longest-upload", "optimal"] = Field(
-        "latency",
+        "longest-upload",
         description="upload order: ascending T_tot (the paper), earliest ready first, longest upload of those ready "
         "first, or the shortest round (needs the extra 'optimal'; for few devices)",
     )

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from fedclade.config import Config
 from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.errors import Interrupted, UserError
 from fedclade.population import Population, build_population
+from fedclade.problem import Constraint, check_plan
+from fedclade.randomness import generator
 from fedclade.report.page import write_run_page
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
-from fedclade.scheduling import Allocation, Timeline
+from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, Kind, Order, Timeline
 from fedclade.server import RoundRecord, Server, ServerState
 from fedclade.stopwatch import Stopwatch
 from fedclade.training import StopRequested, Trainer
 from fedclade.training.engines import Engine, build_trainer, choose_engine
+
+OPTIMAL_UP_TO = 30  # devices; a plan of more is compared without the exact solver
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,9 @@ class Plan:
     allocation: Allocation
     model_bits: float
     warnings: list[str]
+
+    constraints: list[Constraint]
+    compared: Mapping[tuple[str, str], Allocation]  # by order and allocation, of the same devices
 
     @property
     def timeline(self) -> Timeline:
@@ -113,11 +121,39 @@ class Experiment:
             }
         )
 
-    def plan(self, round_: int = 1) -> Plan:
-        """Links, selection and timeline of one round of phase 1; nothing is trained."""
-        links = self.edge.observe(round_)
-        allocation = self.server.plan(self.server.initial_state(), round_, links)
-        return Plan(links, allocation, self.edge.model_bits, plausibility(links, self.edge.model_bits))
+    def plan(self, round_: int = 1, *, devices: int | None = None, compare: bool = False) -> Plan:
+        """Links, selection and timeline of one round of phase 1; nothing is trained.
+
+        ``devices`` plans for another number of them, each with as much data as one of the config's own; ``compare``
+        does so under every order and allocation, too.
+        """
+        config, edge, samples = self.config, self.edge, self.population.samples
+        if devices is not None:
+            samples = generator(config.run.seed, "plan-sizes").choice(samples, devices)
+            edge = SimulatedEdge(config, samples, self.population.bits_per_sample, self.trainer.parameters)
+        links = edge.observe(round_)
+
+        def planned(order: Order, allocation: Kind) -> Allocation:
+            chosen = config.scheduling.model_copy(update={"order": order, "allocation": allocation})
+            changed = config.model_copy(update={"scheduling": chosen})
+            return Server(changed, self.trainer, edge, samples).plan(round_, links)
+
+        mine = planned(config.scheduling.order, config.scheduling.allocation)
+        exact = len(mine.timeline.device) <= OPTIMAL_UP_TO and find_spec("ortools") is not None
+        orders = [order for order in ORDERS if compare and (exact or order != "optimal")]
+        return Plan(
+            links,
+            mine,
+            edge.model_bits,
+            plausibility(links, edge.model_bits),
+            check_plan(
+                mine.timeline,
+                edge.subchannels,
+                config.scheduling.deadline_seconds,
+                config.run.time_budget_seconds,
+            ),
+            {(order, kind): planned(order, kind) for order in orders for kind in ALLOCATIONS},
+        )
 
     def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""

@@ -166,9 +166,9 @@ class Server:
         """One round of Algorithm 1; None where it would not end within the time budget."""
         round_ = state.round + 1
         links = self.edge.observe(round_)
-        situation = self._situation(state, round_, links)
+        situation = self._situation(state.tree, state.last_heard, round_, links)
         chosen = np.union1d(self._checked(self.policy.select(situation)), state.retry)
-        deadline = self._deadline(state)
+        deadline = self._deadline(state.tree)
         plan = self._plan(chosen, links.compute_seconds, links, deadline)
         timeline = plan.timeline
         computing = np.sort(timeline.arrived) if self.policy.choose_uploads is None else chosen
@@ -246,15 +246,20 @@ class Server:
         )
         return after, record
 
-    def plan(self, state: ServerState, round_: int, links: Links) -> Allocation:
-        """Selection, timeline and allocation alone; where a policy looks at norms, as if all were equal."""
-        situation = self._situation(state, round_, links)
+    def plan(self, round_: int, links: Links, state: ServerState | None = None) -> Allocation:
+        """Selection, timeline and allocation alone, at first or from a state.
+
+        Where a policy looks at norms, as if all were equal.
+        """
+        tree = Tree.planted(len(self.samples)) if state is None else state.tree
+        last_heard = np.zeros(len(self.samples), dtype=np.int64) if state is None else state.last_heard
+        situation = self._situation(tree, last_heard, round_, links)
         chosen = self._checked(self.policy.select(situation))
         ready = links.compute_seconds
         if self.policy.choose_uploads is not None:
             ready = np.full_like(ready, ready[chosen].max(initial=0.0))
             chosen = self._checked(self.policy.choose_uploads(situation, chosen, np.ones(len(chosen))), chosen)
-        return self._plan(chosen, ready, links, self._deadline(state))
+        return self._plan(chosen, ready, links, self._deadline(tree))
 
     # -------------------------------------------------------------------------------- before training
 
@@ -264,13 +269,13 @@ class Server:
         self.stopwatch.trained(len(devices), self.config.training.epochs * int(self.samples[devices].sum()))
         return updates
 
-    def _situation(self, state: ServerState, round_: int, links: Links) -> Situation:
+    def _situation(self, tree: Tree, last_heard: Ints, round_: int, links: Links) -> Situation:
         views = tuple(
             ClusterView(
                 np.array(leaf.devices),
                 leaf.stopped_round is None or self._recheck(leaf.stopped_round, round_),
             )
-            for leaf in state.tree.leaves()
+            for leaf in tree.leaves()
         )
         return Situation(
             round=round_,
@@ -282,7 +287,7 @@ class Server:
             compute_seconds=links.compute_seconds,
             upload_seconds=links.upload_seconds,
             reachable=links.reachable,
-            last_heard=state.last_heard,
+            last_heard=last_heard,
             clusters=views,
             config=self.config.scheduling,
         )
@@ -304,12 +309,12 @@ class Server:
             raise UserError(f"policy {self.policy.name!r}: lets {ids.tolist()} upload, of whom some did not compute")
         return np.sort(ids.astype(np.int64))
 
-    def _deadline(self, state: ServerState) -> float | None:
+    def _deadline(self, tree: Tree) -> float | None:
         """T_r: long at first, shorter as clusters stop and only their quick members go on."""
         first, final = self.config.scheduling.deadline_seconds, self.config.scheduling.deadline_final_seconds
         if first is None or final is None:
             return first
-        leaves = state.tree.leaves()
+        leaves = tree.leaves()
         still = sum(len(leaf.devices) for leaf in leaves if leaf.stopped_round is None) / len(self.samples)
         return final + (first - final) * still
 

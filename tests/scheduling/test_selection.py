@@ -39,7 +39,7 @@ def random_situation(rng, config):
         reachable=rng.random(devices) < 0.5,
         last_heard=few[3],
         clusters=tuple(ClusterView(np.flatnonzero(cluster == c), rng.random() < 0.5) for c in np.unique(cluster)),
-        config=SchedulingConfig(n_greedy=int(rng.integers(1, 4)), **config),
+        config=SchedulingConfig(**{"after_stop": "greedy", "n_greedy": int(rng.integers(1, 4)), **config}),
     )
 
 

@@ -16,8 +16,12 @@ from rich.text import Text
 from fedclade.edge import duration
 from fedclade.experiments import Plan
 from fedclade.experiments import Progress as RunProgress
+from fedclade.problem import Constraint, check_run
 from fedclade.runs import Run
+from fedclade.scheduling import Timeline
 
+PLAN_ROWS = 60  # devices of a plan shown one by one
+GANTT_ROWS = 20
 PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
 
 
@@ -57,7 +61,7 @@ def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
     )
     for name in ("device", "set", "sub-channel", "reuses", "SNR", "rate", "computes", "uploads from", "to"):
         table.add_column(name, justify="right")
-    for i, device in enumerate(timeline.device):
+    for i, device in enumerate(timeline.device[:PLAN_ROWS]):
         missed = bool(timeline.missed[i])
         table.add_row(
             str(device),
@@ -71,6 +75,8 @@ def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
             "–" if missed else duration(float(timeline.end[i])),
         )
     yield table
+    if (more := len(timeline.device) - PLAN_ROWS) > 0:
+        yield Text(f"… and {more} more; --json has all.")
     sets = int(timeline.aggregation_set.max(initial=-1)) + 1
     yield Text(
         f"{sets} aggregation sets; a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
@@ -82,6 +88,62 @@ def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
         yield Text(f"Miss the round: {spans(missed_devices)}.")
     for warning in plan.warnings:
         yield Text(f"Warning: {warning}.", style="yellow")
+    yield problem(plan.constraints)
+    if not plan.compared:
+        return
+    yield compared(plan)
+    yield Text("Sub-channels over time, one row each; a number is the device whose upload it is")
+    longest = max(allocation.timeline.makespan for allocation in plan.compared.values())
+    for order in dict.fromkeys(order for order, _ in plan.compared):
+        timeline = plan.compared[order, "fixed"].timeline
+        yield Text(f"\norder {order}: {duration(timeline.makespan)}\n{gantt(timeline, longest)}")
+
+
+def compared(plan: Plan) -> Table:
+    """Every order and allocation of the same devices, side by side."""
+    table = Table(title="Orders and allocations compared", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("order", "allocation", "round lasts", "over the bound", "uploads", "energy", "of fixed"):
+        table.add_column(name, justify="left" if name in ("order", "allocation") else "right")
+    for (order, kind), allocation in plan.compared.items():
+        timeline, fixed = allocation.timeline, plan.compared[order, "fixed"].joules
+        table.add_row(
+            order,
+            kind,
+            duration(timeline.makespan),
+            f"{100 * (timeline.ratio - 1):.1f} %",
+            str(int((~timeline.missed).sum())),
+            f"{allocation.joules:.3g} J",
+            percent(allocation.joules / fixed if fixed else 1.0),
+        )
+    return table
+
+
+def problem(constraints: list[Constraint]) -> Table:
+    """Whether the paper's P1 is kept."""
+    table = Table(title="The problem P1", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("constraint", "says", "holds", "by how much"):
+        table.add_column(name)
+    for constraint in constraints:
+        table.add_row(constraint.name, constraint.meaning, "yes" if constraint.holds else "NO", constraint.detail)
+    return table
+
+
+def gantt(timeline: Timeline, seconds: float, width: int = 100) -> str:
+    """One line a sub-channel: ``·`` idle, ``[=7==`` an upload."""
+    lines = []
+    channels = np.unique(timeline.subchannel[~timeline.missed])
+    for channel in channels[:GANTT_ROWS]:
+        line = ["·"] * width
+        for i in np.flatnonzero(timeline.subchannel == channel):
+            first = min(int(timeline.start[i] / seconds * width), width - 1) if seconds else 0
+            last = min(max(int(timeline.end[i] / seconds * width), first + 1), width) if seconds else 1
+            name = str(timeline.device[i])
+            bar = "[" + (name if len(name) < last - first else "").ljust(last - first - 1, "=")
+            line[first:last] = bar
+        lines.append(f"{channel:>4} {''.join(line)}")
+    if len(channels) > GANTT_ROWS:
+        lines.append(f"     … and {len(channels) - GANTT_ROWS} more sub-channels")
+    return "\n".join(lines)
 
 
 def plan_as_json(plan: Plan) -> dict[str, object]:
@@ -96,6 +158,7 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
             "ready_seconds": timeline.ready,
             "start_seconds": timeline.start,
             "end_seconds": timeline.end,
+            "energy_joules": plan.allocation.compute_joules + plan.allocation.upload_joules,
             "missed": timeline.missed,
         }
     ).replace([np.inf], np.nan)
@@ -106,7 +169,20 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
         "makespan_ratio": timeline.ratio,
         "largest_latency_seconds": timeline.largest_latency,
         "model_bits": plan.model_bits,
+        "energy_joules": plan.allocation.joules,
         "warnings": plan.warnings,
+        "constraints": [vars(constraint) for constraint in plan.constraints],
+        "compared": [
+            {
+                "order": order,
+                "allocation": kind,
+                "makespan_seconds": allocation.timeline.makespan,
+                "lower_bound_seconds": allocation.timeline.lower_bound,
+                "makespan_ratio": allocation.timeline.ratio,
+                "energy_joules": allocation.joules,
+            }
+            for (order, kind), allocation in plan.compared.items()
+        ],
         "uploads": rows,
     }
 
@@ -195,6 +271,7 @@ def show_run(run: Run) -> Iterator[RenderableType]:
     by_model = {str(name): part.set_index("device")["accuracy"] for name, part in models.groupby("model")}
     yield _clusters(run, by_model)
     yield _groups(run, by_model)
+    yield problem(check_run(run))
     yield Group(*_facts_of(summary))
 
 

@@ -1,6 +1,6 @@
 """The schedule of a round: selection (who), timeline (when) and allocation (how fast, how loud)."""
 
-from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, allocate
+from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, Kind, allocate
 from fedclade.scheduling.selection import ClusterView, Policy, Situation, find_policy, policy, policy_names
 from fedclade.scheduling.timeline import ORDERS, Order, Timeline, plan_timeline
 
@@ -10,6 +10,7 @@ __all__ = [
     "Allocation",
     "ClusterView",
     "Effort",
+    "Kind",
     "Order",
     "Policy",
     "Situation",

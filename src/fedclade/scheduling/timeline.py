@@ -119,8 +119,11 @@ def _turns(order: Order, ready: Floats, upload: Floats, subchannels: int, limit:
     if order == "optimal":
         alive = np.flatnonzero(np.isfinite(ready + upload))
         known = plan_timeline(alive, ready[alive], upload[alive], subchannels, order="longest-upload")
+        dead = np.setdiff1d(turns, alive)
+        if known.ratio == 1.0:  # the bound is met: nothing to search for
+            return np.concatenate([known.device, dead]), known.makespan
         best, proven = shortest_order(ready[known.device], upload[known.device], subchannels, known.start)
-        return np.concatenate([known.device[best], np.setdiff1d(turns, alive)]), proven
+        return np.concatenate([known.device[best], dead]), proven
     return turns, 0.0
 
 
