@@ -303,7 +303,7 @@ class Server:
         clusters, events = [], []
         for leaf in state.tree.leaves():
             present = np.intersect1d(heard, np.array(leaf.devices))
-            norms = self._norms(state.updates[present], present, state.round)
+            norms = self._norms(_rows(state.updates, present), present, state.round)
             verdict: Verdict | Literal["stopped"] = "stopped"
             if leaf.stopped_round is None or (
                 self._recheck(leaf.stopped_round, state.round) and enough_heard(norms, len(leaf.devices))
@@ -373,7 +373,7 @@ class Server:
         age = state.round - state.last_heard[members]
         known = state.last_heard[members] > 0
         rows = members[known & (age <= config.max_age)]
-        updates = state.updates[rows]
+        updates = _rows(state.updates, rows)
         similarity = cosine_similarity(updates)
         side = bipartition(similarity, config.bipartition, config.min_cluster_size)
         if side is None:
@@ -394,7 +394,7 @@ class Server:
         if len(present) == 0:
             return model
         weights = (self.samples[present] / self.samples[present].sum()).astype(np.float32)
-        return np.asarray(model + weights @ state.updates[present], dtype=np.float32)
+        return np.asarray(model + weights @ _rows(state.updates, present), dtype=np.float32)
 
     def _continue_conventional(self, before: ServerState, after: ServerState) -> ServerState:
         """One more round of conventional federated learning by everybody, off the clock."""
@@ -439,6 +439,11 @@ class Server:
     @staticmethod
     def _index(leaf_of: list[str], devices: Ints, names: list[str]) -> Ints:
         return np.array([names.index(leaf_of[device]) for device in devices], dtype=np.int64)
+
+
+def _rows(updates: Singles, devices: Ints) -> Singles:
+    """The rows of some devices, in order; not a copy where that is all of them."""
+    return updates if len(devices) == len(updates) else updates[devices]
 
 
 def _missed(timeline: Timeline, links: Links) -> list[tuple[int, str]]:
