@@ -12,6 +12,16 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    quick: bool
+    peers: bool
+    repeats: int
+    skip: str | None
+
+
+@dataclass(frozen=True)
 class Report:
     """What a benchmark found."""
 
@@ -53,11 +63,17 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def keep(folder: Path, name: str, facts: dict[str, Any], report: Report) -> None:
-    """Print the tables and write them down, with everything they were made from."""
+def keep(folder: Path, page: Path | None, name: str, facts: dict[str, Any], report: Report) -> None:
+    """Print the tables and write them down, with everything they were made from; and into their place in a page."""
     text = f"{in_words(facts)}\n\n{report.text}\n"
     print(text, flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     whole = {"machine": facts, "settings": report.settings, "results": report.results}
     (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
     (folder / f"{name}.md").write_text(text)
+    if page is not None:
+        before, begin, rest = page.read_text("utf-8").partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+        if not end:
+            raise RuntimeError(f"{page} has no place for the tables of {name}")
+        page.write_text(f"{before}{begin}{text}{end}{after}", "utf-8")

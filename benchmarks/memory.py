@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.machine import Report, markdown
+from benchmarks.machine import Options, Report, markdown
 from benchmarks.work import SHAPE, random_population, work_config
 from fedclade.edge import SimulatedEdge
 from fedclade.server import Server
@@ -72,8 +72,8 @@ def expected_bytes(parameters: int) -> dict[str, int]:
     }
 
 
-def run(quick: bool, peers: bool, repeats: int) -> Report:
-    counts = (20, 100) if quick else (20, 100, 500, 1000)
+def run(options: Options) -> Report:
+    counts = (20, 100) if options.quick else (20, 100, 500, 1000)
     peaks, parameters = [], 0
     for devices in counts:
         peak, parameters = peak_of_a_round(devices)
@@ -92,7 +92,7 @@ def run(quick: bool, peers: bool, repeats: int) -> Report:
         f"{markdown(('what', 'bytes per device'), parts)}"
     )
     results = {"devices": counts, "peak_bytes": peaks, "bytes_per_device": per_device, "expected": expected}
-    return Report({"images": IMAGES, "model": "cnn", "epochs": 1, "quick": quick}, results, text)
+    return Report({"images": IMAGES, "model": "cnn", "epochs": 1, "quick": options.quick}, results, text)
 
 
 if __name__ == "__main__":

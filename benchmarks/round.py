@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.machine import Report, markdown
+from benchmarks.machine import Options, Report, markdown
 from benchmarks.peers import peers_python
 from benchmarks.work import population_in, work_config, write_work
 from fedclade.training.engines import choose_engine
@@ -20,7 +20,7 @@ from fedclade.training.engines import choose_engine
 SCRIPTS = Path(__file__).parent / "contestants"
 EPOCHS = {"cnn": 10, "mlp": 10, "cnn-large": 1}
 GOALS = {"cnn": 4, "mlp": 8, "cnn-large": 2}
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
 
 @dataclass
@@ -73,7 +73,7 @@ def peer_settings() -> list[tuple[str, str, dict[str, int]]]:
 @contextmanager
 def start(name: str, setting: str, python: Path, script: str, folder: Path, task: object) -> Iterator[Contestant]:
     """A contestant, ended when done."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")} | QUIET
+    environment = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")} | ENVIRONMENT
     path = [str(SCRIPTS), *filter(None, [environment.get("PYTHONPATH", "")])]
     environment["PYTHONPATH"] = os.pathsep.join(path if script == "with_fedclade" else path[:1])
     with open(folder / f"{name} {setting}.log".replace(":", ""), "w") as log:
@@ -97,13 +97,13 @@ def start(name: str, setting: str, python: Path, script: str, folder: Path, task
                 process.kill()
 
 
-def contest(model: str, devices: int, images: int, epochs: int, repeats: int, peers: bool) -> list[Contestant]:
-    """One warm-up round each, then ``repeats`` rounds each, taking turns in an order that moves on."""
+def contest(model: str, devices: int, images: int, epochs: int, options: Options) -> list[Contestant]:
+    """One warm-up round each, then as many rounds as asked for each, taking turns in an order that moves on."""
     config = work_config(model, devices, epochs)
     here = Path(sys.executable)
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        write_work(folder, config, images, rounds=1 + repeats)
+        write_work(folder, config, images, rounds=1 + options.repeats)
         automatic = str(choose_engine(config, population_in(folder)))
         entries = [
             ("fedclade", setting, here, "with_fedclade", task)
@@ -113,16 +113,17 @@ def contest(model: str, devices: int, images: int, epochs: int, repeats: int, pe
             ("plain torch loop", words, here, "plain_loop", {"threads": threads, "processes": 1})
             for threads, words in ((1, "1 thread"), (2, "2 threads"))
         ]
-        if peers:
+        if options.peers:
             python = peers_python()
             entries += [(name, words, python, f"with_{name.split()[0]}", task) for name, words, task in peer_settings()]
+        entries = [entry for entry in entries if not options.skip or options.skip not in entry[1]]
         contestants = [stack.enter_context(start(*entry[:4], folder, entry[4])) for entry in entries]
         try:
             for contestant in contestants:
                 contestant.round()
             check_same_work(contestants, devices * images * epochs)
-            for turn in range(repeats):
-                print(f"{model}: turn {turn + 1} of {repeats}", file=sys.stderr, flush=True)
+            for turn in range(options.repeats):
+                print(f"{model}: turn {turn + 1} of {options.repeats}", file=sys.stderr, flush=True)
                 for place in range(len(contestants)):
                     contestant = contestants[(place + turn) % len(contestants)]
                     contestant.seconds.append(contestant.round())
@@ -176,19 +177,26 @@ def table(contestants: list[Contestant]) -> tuple[str, list[dict[str, Any]]]:
     return markdown(head, rows), facts
 
 
-def run(quick: bool, peers: bool, repeats: int) -> Report:
-    devices, images = (4, 40) if quick else (20, 240)
+def run(options: Options) -> Report:
+    devices, images = (4, 40) if options.quick else (20, 240)
     texts, results = [], {}
     for model, epochs in EPOCHS.items():
-        epochs = 1 if quick else epochs
-        contestants = contest(model, devices, images, epochs, repeats, peers)
+        epochs = 1 if options.quick else epochs
+        contestants = contest(model, devices, images, epochs, options)
         text, results[model] = table(contestants)
         others = [r for r in results[model] if r["name"] not in ("fedclade", "plain torch loop")]
         loops = [r for r in results[model] if r["name"] == "plain torch loop"]
         best = [f"{rows[0]['name']}: {rows[0]['times_fedclade']:.1f}×" for rows in (loops, others) if rows]
         texts.append(
-            f"`{model}`: {devices} devices × {images} images, E = {epochs}, b = 32, {repeats} rounds each\n\n{text}\n\n"
+            f"`{model}`: {devices} devices × {images} images, E = {epochs}, b = 32, {options.repeats} rounds each\n\n"
+            f"{text}\n\n"
             f"Fastest setting against fedclade's auto engine: {', '.join(best)} (goal: {GOALS[model]}×)"
         )
-    settings = {"devices": devices, "images": images, "epochs": EPOCHS, "repeats": repeats, "quick": quick}
+    settings = {
+        "devices": devices,
+        "images": images,
+        "epochs": EPOCHS,
+        "repeats": options.repeats,
+        "quick": options.quick,
+    }
     return Report(settings, results, "\n\n".join(texts))

@@ -12,11 +12,15 @@ ROOT = Path(__file__).parents[1]
 
 def benchmark(folder: Path, name: str) -> tuple[object, str]:
     """The results of one, and its table."""
-    words = [sys.executable, "-m", "benchmarks", name, "--quick", "--no-peers", "--out", folder]
+    page = folder / "page.md"
+    page.write_text((ROOT / "docs" / "benchmarks.md").read_text("utf-8"), "utf-8")
+    words = [sys.executable, "-m", "benchmarks", name, "--quick", "--no-peers", "--out", folder, "--page", page]
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     whole = json.loads((folder / f"{name}.json").read_text())
     assert {"cpu", "cores", "torch", "load_average_at_start"} <= set(whole["machine"])
-    return whole["results"], (folder / f"{name}.md").read_text()
+    text = (folder / f"{name}.md").read_text("utf-8")
+    assert text in page.read_text("utf-8")
+    return whole["results"], text
 
 
 @pytest.mark.slow

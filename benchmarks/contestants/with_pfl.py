@@ -56,7 +56,8 @@ class TakeTurns(TrainingProcessCallback):
 
     def on_train_begin(self, *, model):
         self.turns = Turns(flat(model.pytorch_model))
-        self.wait()
+        if not self.wait():
+            sys.exit()
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
