@@ -1,1 +1,1 @@
-"""Measurements that are part of the product; each is a command and writes JSON under benchmarks/results/."""
+"""Measurements that are part of the product; each is a command: ``python -m benchmarks``."""

@@ -425,7 +425,7 @@ class Server:
         if len(recent) == 0:
             return Norms(0.0, 0.0, 0)
         clustering, training = self.config.clustering, self.config.training
-        updates = state.updates[recent]
+        updates = _rows(state.updates, recent)
         if clustering.norm == "per-step":
             rate = training.learning_rate * training.learning_rate_decay ** (state.last_heard[recent] - 1.0)
             updates = np.asarray(updates / (rate * self.steps[recent])[:, None], dtype=np.float32)
@@ -448,7 +448,7 @@ class Server:
         config = self.config.clustering
         members = state.tree.members(name)
         rows = self._recent(state, members)
-        updates = state.updates[rows]
+        updates = _rows(state.updates, rows)
         similarity = discounted(cosine_similarity(updates), self._trust(state, rows))
         side = bipartition(similarity, config.bipartition, config.min_cluster_size)
         if side is None:
@@ -471,7 +471,7 @@ class Server:
         if len(present) == 0:
             return model
         weights = (self.samples[present] / self.samples[present].sum()).astype(np.float32)
-        return np.asarray(model + weights @ state.updates[present], dtype=np.float32)
+        return np.asarray(model + weights @ _rows(state.updates, present), dtype=np.float32)
 
     def _continue_conventional(self, before: ServerState, after: ServerState) -> ServerState:
         """One more round of conventional federated learning by everybody, off the clock."""
@@ -522,6 +522,11 @@ class Server:
     @staticmethod
     def _index(leaf_of: list[str], devices: Ints, names: list[str]) -> Ints:
         return np.array([names.index(leaf_of[device]) for device in devices], dtype=np.int64)
+
+
+def _rows(updates: Singles, devices: Ints) -> Singles:
+    """The rows of some devices, in order; not a copy where that is all of them."""
+    return updates if len(devices) == len(updates) else updates[devices]
 
 
 def _missed(timeline: Timeline, links: Links) -> list[tuple[int, str]]:

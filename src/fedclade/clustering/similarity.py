@@ -42,14 +42,18 @@ def cosine_similarity(updates: Singles) -> Singles:
 
 
 def mean_similarity_to(updates: Singles, known: Ints, group: Ints) -> Floats:
-    """For each row of ``known`` its mean cosine to the rows of ``group``."""
-    mine = updates[known] / np.maximum(update_norms(updates[known]), 1e-30)[:, None]
-    theirs = updates[group] / np.maximum(update_norms(updates[group]), 1e-30)[:, None]
-    return np.asarray(mine @ theirs.mean(axis=0), dtype=np.float64)
+    """For each row of ``known`` its mean cosine to the rows of ``group``: its product with their mean direction."""
+    if len(known) == 0:
+        return np.zeros(0)
+    mine, theirs = updates[known], updates[group]
+    shares = 1.0 / (len(group) * np.maximum(update_norms(theirs), 1e-30))
+    return np.asarray(mine @ (shares.astype(np.float32) @ theirs) / np.maximum(update_norms(mine), 1e-30))
 
 
 def discounted(similarity: Singles, trust: Floats) -> Singles:
     """Similarities drawn towards 0, which says nothing, by how far both updates are trusted."""
+    if (trust == 1).all():
+        return similarity
     factors = trust.astype(np.float32)
     faded: Singles = similarity * factors[:, None] * factors
     np.fill_diagonal(faded, similarity.diagonal())

@@ -1,0 +1,219 @@
+"""The server's work after training: similarity, bipartition and aggregation, against loops as usually written.
+
+Each number of devices is measured in a process of its own, so that its peak memory is its own:
+``python -m benchmarks.server DEVICES PAIRS``.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.cluster import AgglomerativeClustering
+
+from benchmarks.machine import Options, Report, markdown
+from benchmarks.work import SHAPE
+from fedclade import config as configuration
+from fedclade.arrays import Ints, Singles
+from fedclade.clustering import ROOT, bipartition, cosine_similarity
+from fedclade.edge import SimulatedEdge
+from fedclade.server import Server
+from fedclade.training import Evaluation
+
+PARAMETERS = 18_506  # of the small CNN on FEMNIST
+GROUPS = 2
+GIBIBYTE = 1 << 30
+CHECKED_PAIRS = 1000
+Result = TypeVar("Result")
+
+
+def planted_updates(devices: int) -> Singles:
+    """Two groups that pull in different directions, under noise."""
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((GROUPS, PARAMETERS), dtype=np.float32)
+    updates = np.empty((devices, PARAMETERS), dtype=np.float32)
+    for device in range(devices):
+        updates[device] = 0.5 * directions[device % GROUPS] + rng.standard_normal(PARAMETERS, dtype=np.float32)
+    return updates
+
+
+class GivenUpdates:
+    """A Trainer whose devices have their updates ready."""
+
+    def __init__(self, updates: Singles) -> None:
+        self.updates, self.parameters = updates, updates.shape[1]
+        self.incidents: list[str] = []
+
+    def initial_model(self) -> Singles:
+        return np.zeros(self.parameters, dtype=np.float32)
+
+    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        return self.updates
+
+    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: str = "test") -> Evaluation:
+        raise NotImplementedError
+
+    named_tensors = close = None  # never asked for here
+
+
+def timed(function: Callable[..., Result], *arguments: Any) -> tuple[float, Result]:
+    began = time.perf_counter()
+    result = function(*arguments)
+    return time.perf_counter() - began, result
+
+
+def peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+# -------------------------------------------------------------------------------- as usually written
+
+
+def cosines_by_pairs(updates: Singles, rows: int) -> Singles:
+    """A double loop over pairs, the first ``rows`` lines of it."""
+    devices = len(updates)
+    cosines = np.zeros((rows, devices), dtype=np.float32)
+    for i in range(rows):
+        for j in range(devices):
+            a, b = updates[i], updates[j]
+            cosines[i, j] = np.sum(a * b) / (np.linalg.norm(a) * np.linalg.norm(b) + 1e-12)
+    return cosines
+
+
+def complete_linkage(cosines: Singles) -> np.ndarray:
+    return AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete").fit(-cosines).labels_
+
+
+def means(updates: Singles, side: np.ndarray) -> list[Singles]:
+    """Of each child, its members' updates collected into a list first."""
+    return [np.mean(np.stack([updates[k] for k in np.flatnonzero(side == child)]), axis=0) for child in (0, 1)]
+
+
+# -------------------------------------------------------------------------------- one number of devices
+
+
+def measure_parts(devices: int) -> dict[str, Any]:
+    """fedclade's similarity and bipartition, each by itself; checked against double precision and the truth."""
+    updates = planted_updates(devices)
+    similarity_seconds, similarity = timed(cosine_similarity, updates)
+    cut_seconds, side = timed(bipartition, similarity, "minmax", 2)
+    peak = peak_bytes()
+    assert side is not None
+    rng = np.random.default_rng(1)
+    pairs = rng.integers(0, devices, (CHECKED_PAIRS, 2))
+    a, b = (updates[pairs[:, i]].astype(np.float64) for i in (0, 1))
+    exact = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    return {
+        "similarity_seconds": similarity_seconds,
+        "bipartition_seconds": cut_seconds,
+        "peak_bytes": peak,
+        "largest_error": float(np.abs(similarity[pairs[:, 0], pairs[:, 1]] - exact).max()),
+        "groups_found": bool(np.array_equal(side, np.arange(devices) % GROUPS == 1)),
+    }
+
+
+def measure_step(devices: int) -> dict[str, Any]:
+    """A whole round of the server but for the training: who uploads when, norms, split, and three models averaged."""
+    config = configuration.load(
+        {
+            "run": {"evaluate_every": 10**6},
+            "population": {"devices": devices},
+            "scheduling": {"policy": "full"},
+            "clustering": {"epsilon1": 1e9, "epsilon2": 1e-9, "warmup_rounds": 0},
+        }
+    )
+    samples = np.full(devices, 240)
+    edge = SimulatedEdge(config, samples, int(np.prod(SHAPE)) * 8, PARAMETERS)
+    server = Server(config, GivenUpdates(planted_updates(devices)), edge, samples)  # type: ignore[arg-type]
+    processor_began = time.process_time()
+    seconds, advanced = timed(server.step, server.initial_state())
+    processor_seconds = time.process_time() - processor_began
+    assert advanced is not None
+    assert advanced[0].tree.nodes[ROOT].split is not None
+    return {"step_seconds": seconds, "step_processor_seconds": processor_seconds, "step_peak_bytes": peak_bytes()}
+
+
+def measure_loops(devices: int, pairs: int) -> dict[str, Any]:
+    """The usual way; the double loop for so many pairs, as many lines as that makes, and the rest by proportion."""
+    updates = planted_updates(devices)
+    rows = min(devices, max(1, pairs // devices))
+    seconds, _ = timed(cosines_by_pairs, updates, rows)
+    cosines = cosine_similarity(updates)
+    linkage_seconds, side = timed(complete_linkage, cosines)
+    del cosines
+    mean_seconds, _ = timed(means, updates, side)
+    return {
+        "pairs_seconds": seconds * devices / rows,
+        "linkage_seconds": linkage_seconds,
+        "means_seconds": mean_seconds,
+        "loops_extrapolated": rows < devices,
+        "loops_found_groups": len(np.unique((side + np.arange(devices)) % 2)) == 1,
+    }
+
+
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "parts": measure_parts,
+    "step": measure_step,
+    "loops": measure_loops,
+}
+
+
+def measured(name: str, *numbers: int) -> dict[str, Any]:
+    """One measure in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.server", name, *map(str, numbers)]
+    answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return answer
+
+
+def run(options: Options) -> Report:
+    pairs = 2_000 if options.quick else 100_000
+    results = []
+    for devices in (100, 400) if options.quick else (100, 1000, 10_000):
+        result = {"devices": devices}
+        for arguments in (("parts", devices), ("loops", devices, pairs), ("step", devices)):
+            result |= measured(*arguments)
+        results.append(result)
+    rows = []
+    for r in results:
+        ours = r["similarity_seconds"] + r["bipartition_seconds"]
+        theirs = r["pairs_seconds"] + r["linkage_seconds"]
+        about = "≈ " if r["loops_extrapolated"] else ""
+        rows.append(
+            (
+                f"{r['devices']:,}",
+                f"{r['similarity_seconds']:.2f}",
+                f"{r['bipartition_seconds']:.2f}",
+                f"{r['step_seconds']:.2f}",
+                f"{r['step_processor_seconds']:.2f}",
+                f"{r['peak_bytes'] / GIBIBYTE:.2f}",
+                f"{r['step_peak_bytes'] / GIBIBYTE:.2f}",
+                f"{about}{theirs + r['means_seconds']:,.1f}",
+                f"{about}{theirs / ours:,.0f}",
+                f"{about}{(theirs + r['means_seconds']) / r['step_seconds']:,.0f}",
+                f"{r['largest_error']:.0e}",
+            )
+        )
+    head = (
+        "devices",
+        "similarity, s",
+        "bipartition, s",
+        "whole round, s",
+        "of it processor, s",
+        "peak GiB of the two",
+        "peak GiB of the round",
+        "loops, s",
+        "loops / the two",
+        "loops / round",
+        "largest error",
+    )
+    text = f"{markdown(head, rows)}\n\n≈: the double loop was timed for {pairs:,} pairs and extrapolated to all."
+    return Report({"parameters": PARAMETERS, "pairs": pairs, "quick": options.quick}, results, text)
+
+
+if __name__ == "__main__":
+    print(json.dumps(MEASURES[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -1,0 +1,73 @@
+"""The work that is measured: devices with random images, and a model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedclade import config as configuration
+from fedclade.config import Config
+from fedclade.models import build_model
+from fedclade.population import Population
+
+SHAPE, CLASSES = (1, 28, 28), 62  # as FEMNIST
+MEAN, STD = 0.5, 0.29  # of uniform noise
+
+
+def work_config(model: str, devices: int, epochs: int) -> Config:
+    """A run of conventional federated learning by everybody."""
+    return configuration.load(
+        {
+            "run": {"rounds": 200, "evaluate_every": 10**6},
+            "population": {"devices": devices},
+            "model": {"name": model, "hidden": 64},
+            "training": {"epochs": epochs, "batch_size": 32, "learning_rate": 0.01},
+            "scheduling": {"policy": "full"},
+            "clustering": {"enabled": False},
+        }
+    )
+
+
+def random_population(devices: int, images: int) -> Population:
+    """Noise with random labels: a step costs the same on it as on real images. Test images are the training images."""
+    rng = np.random.default_rng(0)
+    count = devices * images
+    mine = tuple(np.arange(k * images, (k + 1) * images) for k in range(devices))
+    return Population(
+        images=rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8),
+        labels=rng.integers(0, CLASSES, count),
+        train=mine,
+        test=mine,
+        group=np.zeros(devices, dtype=np.int64),
+        classes=CLASSES,
+        mean=(MEAN,),
+        std=(STD,),
+    )
+
+
+def write_work(folder: Path, config: Config, images: int, rounds: int) -> None:
+    """What contestants read: for fedclade its config, for the others tensors and a module with the same weights."""
+    devices = config.population.devices
+    (folder / "config.toml").write_text(configuration.to_toml(config), "utf-8")
+    task = {
+        "epochs": config.training.epochs,
+        "batch_size": config.training.batch_size,
+        "learning_rate": config.training.learning_rate,
+        "rounds": rounds,
+    }
+    (folder / "work.json").write_text(json.dumps({"task": task, "devices": devices, "images": images}))
+    population = random_population(devices, images)
+    standardised = (torch.from_numpy(population.images).float() / 255.0 - MEAN) / STD
+    data = {
+        "images": standardised.view(devices, images, *SHAPE),
+        "labels": torch.from_numpy(population.labels).view(devices, images),
+    }
+    torch.save(data, folder / "data.pt")
+    torch.save(build_model(config.model, SHAPE, CLASSES, config.run.seed), folder / "model.pt")
+
+
+def population_in(folder: Path) -> Population:
+    """The population of a written work."""
+    task = json.loads((folder / "work.json").read_text())
+    return random_population(task["devices"], task["images"])

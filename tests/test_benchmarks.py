@@ -1,0 +1,61 @@
+"""The benchmarks still run, and what they find can be read: in small sizes and without the other simulators."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def benchmark(folder: Path, name: str) -> tuple[object, str]:
+    """The results of one, and its table."""
+    page = folder / "page.md"
+    page.write_text((ROOT / "docs" / "benchmarks.md").read_text("utf-8"), "utf-8")
+    words = [sys.executable, "-m", "benchmarks", name, "--quick", "--no-peers", "--out", folder, "--page", page]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    whole = json.loads((folder / f"{name}.json").read_text())
+    assert {"cpu", "cores", "torch", "load_average_at_start"} <= set(whole["machine"])
+    text = (folder / f"{name}.md").read_text("utf-8")
+    assert text in page.read_text("utf-8")
+    return whole["results"], text
+
+
+@pytest.mark.slow
+def test_round_measures_every_engine_against_the_plain_loop(tmp_path):
+    results, text = benchmark(tmp_path, "round")
+    assert set(results) == {"cnn", "mlp", "cnn-large"}
+    for rows in results.values():
+        assert {row["name"] for row in rows} == {"fedclade", "plain torch loop"}
+        assert [row["times_fedclade"] for row in rows if row["setting"].startswith("auto")] == [1.0]
+    assert any(row["setting"] == "batched, 2 processes" for row in results["mlp"])
+    assert "| plain torch loop | 1 thread |" in text
+
+
+@pytest.mark.slow
+def test_server_is_exact_and_finds_the_planted_groups(tmp_path):
+    results, text = benchmark(tmp_path, "server")
+    for row in results:
+        assert row["groups_found"]
+        assert row["loops_found_groups"]
+        assert row["largest_error"] < 1e-5
+    assert "≈" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_memory_gives_the_bytes_of_a_device(tmp_path):
+    results, text = benchmark(tmp_path, "memory")
+    assert results["bytes_per_device"] > 0
+    assert "18,506 parameters" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"), [("rounds", "no such benchmark: rounds"), ("--repeats=0", "at least 1")]
+)
+def test_a_wrong_word_is_refused(word, complaint):
+    answer = subprocess.run([sys.executable, "-m", "benchmarks", word], cwd=ROOT, capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert complaint in answer.stderr
