@@ -187,8 +187,8 @@ def bound(
     from fedclade.report import bounds
     from fedclade.runs import free_folder
 
-    if out is not None and (out / "bound.json").exists():
-        raise UserError(f"--out {out}: already holds bound.json; choose another folder")
+    if out is not None and (out.is_file() or (out / "bound.json").exists()):
+        raise UserError(f"--out {out}: is a file or already holds bound.json; choose another folder")
     with Console(stderr=True, quiet=as_json).status("Training, and solving for every optimum …"):
         report = check_bounds(source, overrides)
     folder = out or free_folder(Path("bounds"), report.name)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_builders import error_line
@@ -226,6 +226,7 @@ def test_no_exact_error_of_a_quadratic_exceeds_its_bounds(problem, share, decrea
         assert (loss_gap <= loss_bound(known, allowed) * (1 + 1e-9) + 1e-12).all()
 
 
+@settings(max_examples=50)
 @given(problem=problems(even=True), share=st.floats(0.02, 0.9), far=st.floats(0, 10), data=st.data())
 def test_nor_where_only_some_devices_are_drawn_each_round(problem, share, far, data):
     participants = data.draw(st.integers(1, len(problem.weights)))
@@ -236,6 +237,7 @@ def test_nor_where_only_some_devices_are_drawn_each_round(problem, share, far, d
         assert (distance <= allowed * (1 + 1e-9) + 1e-12).all()
 
 
+@settings(max_examples=50)
 @given(problem=problems(), share=st.floats(0.02, 0.9), far=st.floats(0, 10), data=st.data())
 def test_a_greedy_device_takes_the_model_no_further_than_its_own_optimum_explains(problem, share, far, data):
     k = data.draw(st.integers(0, len(problem.weights) - 1))
