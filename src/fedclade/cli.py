@@ -1,12 +1,14 @@
 """The commands. Thin: they parse, call, and print; a user's mistake is one line on stderr and exit code 2."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +17,9 @@ from rich.table import Table
 from fedclade import __version__
 from fedclade import config as configuration
 from fedclade.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from fedclade.experiments import OnRound, Progress
 
 app = typer.Typer(
     help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
@@ -110,6 +115,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="go on with an interrupted run")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print the run's path only")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="write DIR/tensorboard too")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a run, with progress; Ctrl-C checkpoints it, --resume goes on."""
@@ -133,11 +139,20 @@ def run(
         for warning in experiment.plan().warnings:
             console.print(f"Warning: {warning}.", style="yellow", soft_wrap=True)
     try:
-        with signals, terminal.ProgressDisplay(console, experiment.config.run.rounds) as display:
+        with (
+            signals,
+            terminal.ProgressDisplay(console, experiment.config.run.rounds) as display,
+            _tensorboard(folder if tensorboard else None) as board,
+        ):
+
+            def on_round(progress: "Progress") -> None:
+                display(progress)
+                board(progress)
+
             if resume is not None:
-                finished = experiment.resume(folder, on_round=display)
+                finished = experiment.resume(folder, on_round=on_round)
             else:
-                finished = experiment.run(folder, overwrite=overwrite, on_round=display)
+                finished = experiment.run(folder, overwrite=overwrite, on_round=on_round)
     except Interrupted:
         print(
             f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}",
@@ -150,6 +165,18 @@ def run(
         print(folder)
     else:
         _print_run(console, folder)
+
+
+@contextlib.contextmanager
+def _tensorboard(folder: Path | None) -> "Iterator[OnRound]":
+    """What is to be told of each round for TensorBoard; nothing, where it was not asked for."""
+    if folder is None:
+        yield lambda progress: None
+        return
+    from fedclade.report.tensorboard import TensorBoard
+
+    with TensorBoard(folder) as board:
+        yield board
 
 
 @app.command("show-run")

@@ -20,6 +20,7 @@ from fedclade.experiments import Plan
 from fedclade.experiments import Progress as RunProgress
 from fedclade.report.tables import tables
 from fedclade.runs import Run
+from fedclade.server import RoundRecord
 
 PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
 
@@ -114,6 +115,17 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
 # -------------------------------------------------------------------------------- progress
 
 
+def event_lines(record: RoundRecord) -> Iterator[str]:
+    """What a round changed in the tree, a line each."""
+    for event in record.events:
+        if event.kind == "split":
+            sides = f"{spans(event.detail['first'])} | {spans(event.detail['second'])}"
+            yield f"round {record.round}: cluster {event.node} splits into {sides}"
+        elif event.kind in ("stop", "reopen"):
+            word = "has stopped" if event.kind == "stop" else "is open again"
+            yield f"round {record.round}: cluster {event.node} {word}"
+
+
 class ProgressDisplay:
     """A live line on a terminal; elsewhere a plain line now and then and at every event."""
 
@@ -145,13 +157,8 @@ class ProgressDisplay:
     def __call__(self, progress: RunProgress) -> None:
         """After each round."""
         record, state = progress.record, progress.state
-        for event in record.events:
-            if event.kind == "split":
-                sides = f"{spans(event.detail['first'])} | {spans(event.detail['second'])}"
-                self._say(f"round {record.round}: cluster {event.node} splits into {sides}")
-            elif event.kind in ("stop", "reopen"):
-                word = "has stopped" if event.kind == "stop" else "is open again"
-                self._say(f"round {record.round}: cluster {event.node} {word}")
+        for line in event_lines(record):
+            self._say(line)
         per_round = progress.wall_seconds / (record.round - progress.done_before)
         eta = f"about {duration(per_round * (progress.rounds - record.round))} left"
         facts = _facts(progress)
