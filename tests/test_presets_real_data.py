@@ -16,6 +16,10 @@ pytestmark = pytest.mark.slow
 SMALLER = {
     "femnist-rotated": ["run.rounds=1"],
     "femnist-two-class": ["run.rounds=2", "training.epochs=5"],
+    "paper-femnist": ["run.rounds=2", "training.epochs=5"],
+    "paper-femnist-small": ["run.rounds=2", "training.epochs=5"],
+    "paper-cifar10": ["run.rounds=1", "run.evaluate_every=1", "population.samples=1000", "training.epochs=1"],
+    "paper-cifar10-small": ["run.rounds=1", "run.evaluate_every=1"],
     "cifar10": ["run.rounds=2", "run.evaluate_every=1", "population.samples=1500", "training.epochs=1"],
 }
 

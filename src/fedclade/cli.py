@@ -1,12 +1,14 @@
 """The commands. Thin: they parse, call, and print; a user's mistake is one line on stderr and exit code 2."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +17,9 @@ from rich.table import Table
 from fedclade import __version__
 from fedclade import config as configuration
 from fedclade.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from fedclade.experiments import OnRound, Progress
 
 app = typer.Typer(
     help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
@@ -113,6 +118,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="go on with an interrupted run")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print the run's path only")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="write DIR/tensorboard too")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a run, with progress; Ctrl-C checkpoints it, --resume goes on."""
@@ -136,11 +142,20 @@ def run(
         for warning in experiment.plan().warnings:
             console.print(f"Warning: {warning}.", style="yellow", soft_wrap=True)
     try:
-        with signals, terminal.ProgressDisplay(console, experiment.config.run.rounds) as display:
+        with (
+            signals,
+            terminal.ProgressDisplay(console, experiment.config.run.rounds) as display,
+            _tensorboard(folder if tensorboard else None) as board,
+        ):
+
+            def on_round(progress: "Progress") -> None:
+                display(progress)
+                board(progress)
+
             if resume is not None:
-                finished = experiment.resume(folder, on_round=display)
+                finished = experiment.resume(folder, on_round=on_round)
             else:
-                finished = experiment.run(folder, overwrite=overwrite, on_round=display)
+                finished = experiment.run(folder, overwrite=overwrite, on_round=on_round)
     except Interrupted:
         print(
             f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}",
@@ -155,6 +170,18 @@ def run(
         _print_run(console, folder)
 
 
+@contextlib.contextmanager
+def _tensorboard(folder: Path | None) -> "Iterator[OnRound]":
+    """What is to be told of each round for TensorBoard; nothing, where it was not asked for."""
+    if folder is None:
+        yield lambda progress: None
+        return
+    from fedclade.report.tensorboard import TensorBoard
+
+    with TensorBoard(folder) as board:
+        yield board
+
+
 @app.command("show-run")
 def show_run(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJson = False) -> None:
     """Print the closing tables of a finished run again."""
@@ -167,12 +194,76 @@ def show_run(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: As
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run, finished or going on")]) -> None:
+def compare(
+    source: Source = "quickstart",
+    overrides: Overrides = [],  # noqa: B006
+    policies: Annotated[str | None, typer.Option(help="policies, by comma [default: compare.policies]")] = None,
+    devices: Annotated[str | None, typer.Option(help="numbers of devices, by comma [default: compare.devices]")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="repetitions [default: compare.trials]")] = None,
+    against: Annotated[str | None, typer.Option(help="whom the others are compared with")] = None,
+    out: Annotated[Path | None, typer.Option(help="the directory [default: comparisons/<name>]")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
+) -> None:
+    """Run every policy × number of devices × trial, and set them against each other; start it again to go on."""
+    from fedclade import comparisons
+
+    told = [*overrides]
+    for field, value in (("policies", policies), ("devices", devices)):
+        if value is not None:
+            words = [word.strip() for word in value.split(",") if word.strip()]
+            told.append(f"compare.{field}=[{', '.join(map(json.dumps, words) if field == 'policies' else words)}]")
+    told += [f"compare.trials={trials}"] if trials else []
+    told += [f'compare.against="{against}"'] if against else []
+    config = configuration.load(source, told)
+    folder = out or Path("comparisons") / Path(source).stem
+    jobs = comparisons.prepare(config, folder)
+
+    from fedclade.report import terminal
+
+    signals, console = _Signals(), _console()
+    try:
+        with signals, terminal.ComparisonDisplay(console, jobs) as display:
+            for job in jobs:
+                if job.finished:
+                    display.kept(job)
+            failed = comparisons.carry_out(jobs, processes or comparisons.cores(), display, signals.received)
+    except Interrupted:
+        print("Stopped; all finished rounds are kept. Go on with the same command.", file=sys.stderr)
+        raise typer.Exit(128 + signals.number) from None
+    for job, message in failed.items():
+        print(f"fedclade: failed: {job}: {message}; more in {job.folder / 'failure.txt'}", file=sys.stderr)
+    _print_comparison(console, folder)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_comparison(console: Console, folder: Path) -> None:
+    from fedclade import comparisons
+    from fedclade.report import comparison, terminal
+
+    config, jobs = comparisons.read_comparison(folder)
+    found = comparisons.collect(config, jobs)
+    page = comparison.write_comparison(found, jobs, folder)
+    for part in terminal.show_comparison(found):
+        console.print(part)
+    console.print(f"Tables      {folder / 'tables'}\nFigures     {folder / 'figures'}", soft_wrap=True)
+    console.print(f"Report      {page} (open it in a browser)", soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run or a comparison, finished or going on")],
+) -> None:
     """Write DIR/report.html: one page, to be opened in any browser, that shows what happened and why."""
-    from fedclade.report.page import write_run_page
+    from fedclade import comparisons
+    from fedclade.report import comparison, page
     from fedclade.runs import Run
 
-    print(write_run_page(Run(folder)))
+    if (folder / comparisons.CONFIG).is_file():
+        config, jobs = comparisons.read_comparison(folder)
+        print(comparison.write_comparison(comparisons.collect(config, jobs), jobs, folder))
+    else:
+        print(page.write_run_page(Run(folder)))
 
 
 @app.command()

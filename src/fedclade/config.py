@@ -274,6 +274,25 @@ class ClusteringConfig(Section):
     )
 
 
+class CompareConfig(Section):
+    """What `fedclade compare` sets against each other; a single run takes no notice of it."""
+
+    policies: Annotated[tuple[str, ...], Relaxed] = Field(
+        ("fair", "random"), min_length=1, description="policies compared"
+    )
+    variants: Annotated[tuple[str, ...], Relaxed] = Field(
+        (), description="further contenders, each 'name: section.field=value; section.field=value'"
+    )
+    devices: Annotated[tuple[int, ...], Relaxed] = Field(
+        (), description="numbers of devices (K); empty: population.devices alone"
+    )
+    trials: int = Field(5, ge=1, description="repetitions, with seeds from run.seed on")
+    against: str = Field("fair", description="the contender to whom the others' differences are taken")
+    target_accuracy: float = Field(
+        0.7, gt=0, le=1, description="mean device accuracy whose first round and second are reported"
+    )
+
+
 class Config(Section):
     """One run, whole."""
 
@@ -285,6 +304,7 @@ class Config(Section):
     edge: EdgeConfig = EdgeConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
     clustering: ClusteringConfig = ClusteringConfig()
+    compare: CompareConfig = CompareConfig()
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

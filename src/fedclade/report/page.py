@@ -96,7 +96,7 @@ def run_data(run: Run) -> Json:
         "tree": [_node(node, served, devices) for node in tree],
         "splits": _splits(run, devices),
         "uploads": _uploads(uploads, done),
-        "models": _models(models),
+        "models": models_data(models),
         "devices": {
             "device": devices["device"].tolist(),
             "own": rounded(served["own"]),
@@ -107,8 +107,13 @@ def run_data(run: Run) -> Json:
         "config": [
             [name, "unset" if value is None else str(value), meaning] for name, value, meaning in fields_of(config)
         ],
-        "footer": f"Made by fedclade {metadata.version('fedclade')} from {run.folder.resolve().name}. Works offline.",
+        "footer": made_from(run.folder),
     }
+
+
+def made_from(folder: Path) -> str:
+    """The footer."""
+    return f"Made by fedclade {metadata.version('fedclade')} from {folder.resolve().name}. Works offline."
 
 
 def _root(devices: int) -> dict[str, Any]:
@@ -209,7 +214,8 @@ def _uploads(uploads: pd.DataFrame, rounds: int) -> Json:
     }
 
 
-def _models(models: pd.DataFrame) -> Json:
+def models_data(models: pd.DataFrame) -> Json:
+    """Models × devices: accuracy and membership."""
     if models.empty:
         return {"names": [], "accuracy": [], "member": []}
     names = [CONVENTIONAL, *sorted(set(models["model"]) - {CONVENTIONAL})]

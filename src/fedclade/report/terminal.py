@@ -1,6 +1,7 @@
 """Plans, progress and finished runs in a terminal, or as plain text."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -13,12 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from fedclade.comparisons import Comparison, Job
 from fedclade.edge import duration
 from fedclade.experiments import Plan
 from fedclade.experiments import Progress as RunProgress
 from fedclade.problem import Constraint, check_run
+from fedclade.report.tables import tables
 from fedclade.runs import Run
 from fedclade.scheduling import Timeline
+from fedclade.server import RoundRecord
 
 PLAN_ROWS = 60  # devices of a plan shown one by one
 GANTT_ROWS = 20
@@ -190,6 +194,22 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
 # -------------------------------------------------------------------------------- progress
 
 
+def event_lines(record: RoundRecord) -> Iterator[str]:
+    """What a round changed in the tree, and what went wrong, a line each."""
+    for event in record.events:
+        if event.kind == "split":
+            sides = f"{spans(event.detail['first'])} | {spans(event.detail['second'])}"
+            yield f"round {record.round}: cluster {event.node} splits into {sides}"
+        elif event.kind in ("stop", "reopen"):
+            word = "has stopped" if event.kind == "stop" else "is open again"
+            yield f"round {record.round}: cluster {event.node} {word}"
+        elif event.kind == "incident":
+            yield f"round {record.round}: {event.detail['what']}"
+    rejected = [event.device for event in record.events if event.kind == "rejected" and event.device is not None]
+    if rejected:
+        yield f"round {record.round}: rejected the updates of devices {spans(rejected)}: not finite"
+
+
 class ProgressDisplay:
     """A live line on a terminal; elsewhere a plain line now and then and at every event."""
 
@@ -221,19 +241,8 @@ class ProgressDisplay:
     def __call__(self, progress: RunProgress) -> None:
         """After each round."""
         record, state = progress.record, progress.state
-        for event in record.events:
-            if event.kind == "split":
-                sides = f"{spans(event.detail['first'])} | {spans(event.detail['second'])}"
-                self._say(f"round {record.round}: cluster {event.node} splits into {sides}")
-            elif event.kind in ("stop", "reopen"):
-                word = "has stopped" if event.kind == "stop" else "is open again"
-                self._say(f"round {record.round}: cluster {event.node} {word}")
-            elif event.kind == "incident":
-                self._say(f"round {record.round}: {event.detail['what']}")
-        if rejected := [
-            event.device for event in record.events if event.kind == "rejected" and event.device is not None
-        ]:
-            self._say(f"round {record.round}: rejected the updates of devices {spans(rejected)}: not finite")
+        for line in event_lines(record):
+            self._say(line)
         per_round = progress.wall_seconds / (record.round - progress.done_before)
         eta = f"about {duration(per_round * (progress.rounds - record.round))} left"
         facts = _facts(progress)
@@ -259,6 +268,78 @@ def _facts(progress: RunProgress) -> str:
     parts.append(f"simulated {duration(progress.state.seconds)}")
     parts.append(f"{progress.samples_per_second:,.0f} samples/s")
     return "  ".join(parts)
+
+
+class ComparisonDisplay:
+    """One bar for all runs of a comparison; without a terminal, a line whenever a run is over."""
+
+    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
+        self._console = console
+        self._done = dict.fromkeys(jobs, 0)
+        self._over: set[Job] = set()
+        self._begun, self._before = time.monotonic(), 0.0
+        self._bar = Progress(
+            TextColumn("runs"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[eta]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("runs", total=self._work(lambda job: job.config.run.rounds), facts="", eta="")
+        self._live = Live(self._bar, console=console, transient=True) if console.is_terminal else None
+
+    def _work(self, rounds: Callable[[Job], int]) -> float:
+        """A round of more devices takes longer."""
+        return float(sum(rounds(job) * job.devices for job in self._done))
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def kept(self, job: Job) -> None:
+        """A run that was finished before this process began."""
+        self._done[job] = job.config.run.rounds
+        self._over.add(job)
+        self._before = self._work(self._done.__getitem__)
+
+    def __call__(self, job: Job, rounds: int) -> None:
+        """So many rounds of a job are done."""
+        self._done[job] = rounds
+        done, total = (self._work(f) for f in (self._done.__getitem__, lambda job: job.config.run.rounds))
+        speed = (done - self._before) / max(time.monotonic() - self._begun, 1e-9)
+        eta = f"about {duration((total - done) / speed)} left" if speed and done < total else ""
+        over = rounds >= job.config.run.rounds and job not in self._over
+        if over:
+            self._over.add(job)
+        facts = f"{len(self._over)}/{len(self._done)}"
+        if self._live:
+            running = sum(0 < r < job.config.run.rounds for job, r in self._done.items())
+            self._bar.update(self._task, completed=done, facts=f"{facts}, {running} going on", eta=eta)
+        elif over:
+            self._console.print(f"run {facts}  {job}  {eta}", soft_wrap=True, highlight=False)
+
+
+# -------------------------------------------------------------------------------- a comparison
+
+
+def show_comparison(comparison: Comparison) -> Iterator[RenderableType]:
+    """The tables of a comparison."""
+    for ready in tables(comparison):
+        table = Table(title=ready.title, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("K", justify="right")
+        table.add_column("policy")
+        for column in ready.columns:
+            table.add_column(column, justify="right")
+        for i, (devices, name, cells) in enumerate(ready.rows):
+            last = i + 1 == len(ready.rows) or ready.rows[i + 1][0] != devices
+            table.add_row(str(devices), name, *(cell.text for cell in cells), end_section=last)
+        yield table
 
 
 # -------------------------------------------------------------------------------- a finished run

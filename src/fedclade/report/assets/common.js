@@ -145,3 +145,41 @@ function table(id, caption, columns, rows, sortable = true) {
   const made = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, ...heads)), body);
   byId(id).replaceChildren(made);
 }
+
+// -------------------------------------------------------------------------------- both pages
+
+const crowded = (devices) => devices > 60;
+const deviceAxis = (names) => axis({
+  title: "device", type: "category", categoryorder: "array", categoryarray: names,
+  ...(crowded(names.length) ? {} : { dtick: 1, tickangle: 0 }),
+});
+
+// Models × devices, in a given order of the devices.
+function modelsHeatmap(models, order) {
+  const names = [...models.names, "best per device"], devices = order.map((device) => `${device}`), many = crowded(order.length);
+  const z = models.accuracy.map((row) => order.map((device) => row[device])), dots = { x: [], y: [] };
+  z.push(order.map((device) => Math.max(...models.accuracy.map((row) => row[device]))));
+  models.names.forEach((name, i) => order.forEach((device) => {
+    if (models.member[i][device] && name !== "conventional") { dots.x.push(`${device}`); dots.y.push(name); }
+  }));
+  return {
+    traces: [
+      { type: "heatmap", x: devices, y: names, z, zmin: 0, zmax: 1, colorscale: "Cividis",
+        hovertemplate: "model %{y} on device %{x}: %{z:.1%}<extra></extra>", colorbar: { tickformat: ".0%", thickness: 12 } },
+      { ...dots, mode: "markers", name: "made for this device", hoverinfo: "skip",
+        marker: { color: "#ffffff", size: many ? 2 : narrow() ? 4 : 7, line: { color: "#000000", width: many ? 0 : 1.5 } } },
+    ],
+    layout: {
+      height: 150 + 30 * names.length, xaxis: deviceAxis(devices), showlegend: true,
+      yaxis: axis({ type: "category", autorange: "reversed", title: "model" }),
+    },
+  };
+}
+
+function listSections() {
+  document.querySelectorAll("main section").forEach((section, i) => {
+    section.id ||= `part-${i}`;
+    const link = element("a", { href: `#${section.id}` }, section.querySelector("h2").textContent);
+    if (!section.hidden) byId("contents").append(element("li", {}, link));
+  });
+}

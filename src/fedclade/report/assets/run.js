@@ -10,7 +10,7 @@ for (const leaf of leaves) for (const device of leaf.members) leafOf[device] = l
 // A cluster keeps its colour in all charts; a model that was split is grey.
 const nodeColour = (name) => (leafIndex.has(name) ? colour(leafIndex.get(name)) : css("--soft"));
 const byCluster = whole(0, K - 1).sort((a, b) => leafIndex.get(leafOf[a]) - leafIndex.get(leafOf[b]) || a - b);
-const many = K > 60;
+const many = crowded(K);
 
 // -------------------------------------------------------------------------------- head
 
@@ -258,7 +258,6 @@ byId("round-on").addEventListener("click", () => turnTo(Number(slider.value) + 1
 // -------------------------------------------------------------------------------- devices
 
 const groupsNote = many ? "" : " Devices are ordered by cluster, coloured like their branch of the tree.";
-const deviceAxis = () => axis({ title: "device", type: "category", ...(many ? {} : { dtick: 1, tickangle: 0 }) });
 const named = byCluster.map((device) => `${device}`);
 const pick = (values) => byCluster.map((device) => values[device]);
 const perLeaf = (values, make) => leaves.map((leaf) => make(leaf, leaf.members.map((d) => `${d}`), leaf.members.map((d) => values[d])));
@@ -274,36 +273,20 @@ chart("gain-chart", () => {
     ...perLeaf(own, (leaf, x, y) => ({ x, y, mode: "markers", name: `model ${leaf.name}`,
       marker: { color: nodeColour(leaf.name), size: many ? 6 : 11, symbol: symbol(leafIndex.get(leaf.name)) } })),
   ], layout: {
-    height: 400, hovermode: "closest", xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named },
+    height: 400, hovermode: "closest", xaxis: deviceAxis(named),
     yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
   } };
 });
 
 byId("models-section").hidden = !models.names.length;
 if (models.names.length)
-  chart("models-chart", () => {
-    const z = models.accuracy.map(pick), best = byCluster.map((device) => Math.max(...models.accuracy.map((row) => row[device])));
-    const names = [...models.names, "best per device"], dots = { x: [], y: [] };
-    models.names.forEach((name, i) => byCluster.forEach((device) => {
-      if (models.member[i][device] && name !== "conventional") { dots.x.push(`${device}`); dots.y.push(name); }
-    }));
-    return { traces: [
-      { type: "heatmap", x: named, y: names, z: [...z, best], zmin: 0, zmax: 1, colorscale: "Cividis",
-        hovertemplate: "model %{y} on device %{x}: %{z:.1%}<extra></extra>",
-        colorbar: { tickformat: ".0%", thickness: 12 } },
-      { ...dots, mode: "markers", name: "made for this device", hoverinfo: "skip",
-        marker: { color: "#ffffff", size: many ? 2 : narrow() ? 4 : 7, line: { color: "#000000", width: many ? 0 : 1.5 } } },
-    ], layout: {
-      height: 150 + 30 * names.length, xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named },
-      yaxis: axis({ type: "category", autorange: "reversed", title: "model" }), showlegend: true,
-    } };
-  });
+  chart("models-chart", () => modelsHeatmap(models, byCluster));
 
 byId("part-line").textContent = `Uploads of each device over the whole run; ${percent(DATA.jain)} of perfectly even ` +
   `(Jain's index).` + groupsNote;
 chart("part-chart", () => ({
   traces: perLeaf(devices.uploads, (leaf, x, y) => ({ type: "bar", x, y, name: `model ${leaf.name}`, marker: { color: nodeColour(leaf.name) } })),
-  layout: { height: 330, xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named }, yaxis: axis({ title: "uploads" }) },
+  layout: { height: 330, xaxis: deviceAxis(named), yaxis: axis({ title: "uploads" }) },
 }));
 
 chart("latency-chart", () => ({
@@ -311,15 +294,12 @@ chart("latency-chart", () => ({
     ["uploading", devices.upload, COLOURS[0]]].map(([name, values, fill]) =>
     ({ type: "bar", x: named, y: pick(values), name, marker: { color: fill },
       hovertemplate: `device %{x}: %{y:.3g} s ${name}<extra></extra>` })),
-  layout: { height: 330, barmode: "stack", xaxis: { ...deviceAxis(), categoryorder: "array", categoryarray: named },
+  layout: { height: 330, barmode: "stack", xaxis: deviceAxis(named),
     yaxis: axis({ title: "seconds" }) },
 }));
 
 // -------------------------------------------------------------------------------- settings and contents
 
 table("config-table", "", [{ name: "field", words: true }, { name: "value", words: true }, { name: "meaning", words: true }], DATA.config, false);
-document.querySelectorAll("main section").forEach((section, i) => {
-  section.id ||= `part-${i}`;
-  if (!section.hidden) byId("contents").append(element("li", {}, element("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)));
-});
+listSections();
 drawWaiting();

@@ -1,0 +1,100 @@
+"""All that a comparison leaves behind: tables, figures and its page."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedclade.comparisons import METRICS, Comparison, Curves, Job, spread
+from fedclade.report.figures import write_figures
+from fedclade.report.page import Json, made_from, models_data, rounded, write_page
+from fedclade.report.tables import tables, write_tables
+
+
+def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:
+    """Tables, figures where matplotlib is there, and the page, whose path is given."""
+    write_tables(comparison, out)
+    if find_spec("matplotlib"):
+        write_figures(comparison, out)
+    return write_comparison_page(comparison, jobs, out)
+
+
+def write_comparison_page(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:
+    """Write ``report.html`` into the comparison's directory."""
+    return write_page(out / "report.html", "comparison", comparison_data(comparison, jobs, out))
+
+
+def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Json:
+    """All that the page of a comparison shows."""
+    config, frame = comparison.config, comparison.frame
+    clustering = config.clustering
+    missing = len(jobs) - len(frame)
+    return {
+        "name": f"{out.resolve().name}: {len(comparison.contenders)} policies compared",
+        "lead": f"{len(frame)} runs: {', '.join(comparison.contenders)}; {_listed(comparison.sizes)} devices;"
+        f" {config.compare.trials} trials each. Within a trial all meet the same devices, data and channels.",
+        "banner": f"{missing} of {len(jobs)} runs are missing. Refresh with: fedclade report {out}" if missing else "",
+        "contenders": comparison.contenders,
+        "sizes": comparison.sizes,
+        "target": config.compare.target_accuracy,
+        "epsilon": [e for e in (clustering.epsilon1, clustering.epsilon2) if isinstance(e, int | float)],
+        "moments": {devices: rounded(moments) for devices, moments in comparison.moments.items()},
+        "curves": _by_size(comparison, {key: _curves(curves) for key, curves in comparison.curves.items()}),
+        "models": _by_size(comparison, {key: models_data(run.models) for key, run in comparison.first.items()}),
+        "metrics": _metrics(comparison),
+        "tables": [
+            {
+                "name": table.name,
+                "title": table.title,
+                "columns": table.columns,
+                "rows": [(devices, name, [(c.text, c.value) for c in cells]) for devices, name, cells in table.rows],
+            }
+            for table in tables(comparison)
+        ],
+        "runs": [_run(job, out) for job in jobs],
+        "footer": made_from(out),
+    }
+
+
+def _listed(sizes: list[int]) -> str:
+    return " and ".join(filter(None, [", ".join(map(str, sizes[:-1])), str(sizes[-1])]))
+
+
+def _by_size(comparison: Comparison, values: dict[tuple[int, str], Json]) -> Json:
+    return {
+        str(devices): {name: value for (size, name), value in values.items() if size == devices}
+        for devices in comparison.sizes
+    }
+
+
+def _curves(curves: Curves) -> Json:
+    return {
+        "round": curves.round.tolist(),
+        **{part: rounded(values) for part, values in curves.accuracy.items()},
+        "norm_round": curves.norm_round.tolist(),
+        **{f"norm_{part}": rounded(values) for part, values in curves.norms.items()},
+        "splits": curves.split_rounds,
+        **{f"race_{part}": rounded(values) for part, values in curves.race.items()},
+    }
+
+
+def _metrics(comparison: Comparison) -> Json:
+    rows = spread(comparison)
+    found: dict[str, dict[str, dict[str, Json]]] = {name: {} for name in METRICS}
+    for row in rows.to_dict("records"):
+        factor = METRICS[row["metric"]].factor
+        mean, deviation = rounded([factor * row["mean"], factor * row["std"]])
+        of_size = found[row["metric"]].setdefault(str(row["devices"]), {})
+        of_size[row["contender"]] = {"mean": mean, "std": deviation}
+    return {name: {"title": METRICS[name].title, "values": values} for name, values in found.items()}
+
+
+def _run(job: Job, out: Path) -> Json:
+    page = job.folder / "report.html"
+    failed = (job.folder / "failure.txt").is_file()
+    return {
+        "contender": job.contender,
+        "devices": job.devices,
+        "trial": job.trial,
+        "state": "finished" if job.finished else "failed" if failed else "not finished",
+        "page": page.relative_to(out).as_posix() if page.is_file() else None,
+    }

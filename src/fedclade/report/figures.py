@@ -1,0 +1,185 @@
+"""The figures of a comparison, as PDF and PNG, sized for a two-column paper."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedclade.comparisons import METRICS, Comparison, spread
+from fedclade.server import CONVENTIONAL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16  # IEEE's
+# Okabe and Ito's palette, told apart by colour-blind eyes too; markers and dashes for print without colour.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c00", "#7f7f7f")
+MARKERS = "osD^vP*X"
+DASHES = ("-", "--", ":", "-.")
+PANELS = 4  # side by side
+DOTS = {
+    "accuracy": (("accuracy_min", "accuracy_mean", "accuracy_max"),),
+    "speed": (
+        ("first_split_round", "last_split_round", "rounds_to_target"),
+        ("first_split_seconds", "last_split_seconds", "seconds_to_target"),
+    ),
+    "fairness": (
+        ("accuracy_gap", "accuracy_std", "accuracy_worst_tenth", "jain_accuracy"),
+        ("jain_participation", "simulated_seconds", "energy_joules", "upload_bits"),
+    ),
+}
+STYLE: dict[Any, Any] = {
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.4,
+    "legend.frameon": False,
+    "legend.fontsize": 6,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.5,
+    "pdf.fonttype": 42,  # text stays text
+}
+
+
+def write_figures(comparison: Comparison, out: Path) -> list[Path]:
+    """All figures into ``out/figures``; the same comparison gives the same bytes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    folder = out / "figures"
+    folder.mkdir(exist_ok=True)
+    written = []
+    with matplotlib.rc_context(STYLE):
+        for name, (width, height), paint in _figures(comparison):
+            figure = Figure(figsize=(width, height), layout="constrained")
+            paint(figure)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # it is laid out, once for both files
+            for suffix, facts in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+                path = folder / f"{name}.{suffix}"
+                figure.savefig(path, dpi=200, metadata=facts)
+                written.append(path)
+    return written
+
+
+Painter = Callable[["Figure"], None]
+
+
+def _figures(comparison: Comparison) -> Iterator[tuple[str, tuple[float, float], Painter]]:
+    """Name, size in inches and painter of each."""
+    for devices in comparison.sizes:
+        here = [name for name in comparison.contenders if (devices, name) in comparison.curves]
+        columns = min(PANELS, len(here))
+        size = (max(COLUMN_INCHES, PAGE_INCHES * columns / PANELS), 2.6 * math.ceil(len(here) / columns))
+        yield f"progress-K{devices}", size, partial(_progress, comparison, devices, here)
+        yield f"race-K{devices}", (COLUMN_INCHES, 2.8), partial(_race, comparison, devices, here)
+    smallest = comparison.sizes[0]
+    for (devices, name), run in comparison.first.items():
+        if devices == smallest:
+            file = f"models-K{devices}-{name.replace(':', '-')}"
+            yield file, (PAGE_INCHES, 2.2), partial(_models, run.models, f"{name}, K = {devices}")
+    for name, panels in DOTS.items():
+        yield name, (PAGE_INCHES, 0.4 + 1.7 * len(panels)), partial(_dots, comparison, panels)
+
+
+def _look(comparison: Comparison, name: str) -> tuple[str, str, str]:
+    i = comparison.contenders.index(name)
+    return COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i // len(COLOURS) % len(DASHES)]
+
+
+def _progress(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
+    """Figure 1: accuracy band (mean over trials) and norms of the first trial, splits marked."""
+    columns = min(PANELS, len(names))
+    rows = math.ceil(len(names) / columns)
+    grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True)
+    for axes in grid.flat:
+        axes.set_visible(False)
+    clustering = comparison.config.clustering
+    for i, name in enumerate(names):
+        curves, (colour, _, _) = comparison.curves[devices, name], _look(comparison, name)
+        upper, lower = (grid[2 * (i // columns) + part][i % columns] for part in (0, 1))
+        for axes in (upper, lower):
+            axes.set_visible(True)
+            axes.tick_params(labelbottom=True)
+            for round_ in curves.split_rounds:
+                axes.axvline(round_, color="0.4", linewidth=0.6, linestyle=":")
+        upper.set_title(f"{name}, K = {devices}")
+        upper.fill_between(curves.round, curves.accuracy["min"], curves.accuracy["max"], color=colour, alpha=0.2)
+        upper.plot(curves.round, curves.accuracy["mean"], color=colour)
+        upper.set_ylim(0, 1)
+        lower.plot(curves.norm_round, curves.norms["mean"], color=colour, label="mean")
+        lower.plot(curves.norm_round, curves.norms["max"], color=colour, linestyle=":", label="max")
+        for value in (clustering.epsilon1, clustering.epsilon2):
+            if isinstance(value, int | float):
+                lower.axhline(value, color="0.2", linewidth=0.6, linestyle="--")
+        lower.set_ylim(bottom=0)
+        lower.set_xlabel("round")
+        if i % columns == 0:
+            upper.set_ylabel("accuracy")
+            lower.set_ylabel("update norm")
+            lower.legend(loc="upper right")
+
+
+def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
+    """Figure 2: models × devices accuracy of the first trial, membership marked."""
+    accuracy = models.pivot(index="model", columns="device", values="accuracy")
+    member = models.pivot(index="model", columns="device", values="member")
+    order = [CONVENTIONAL, *sorted(set(accuracy.index) - {CONVENTIONAL})]
+    values = accuracy.loc[order].to_numpy()
+    axes = figure.subplots()
+    axes.grid(False)
+    shown = axes.imshow(np.vstack([values, values.max(axis=0)]), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    rows, columns = np.nonzero(member.loc[order].to_numpy()[1:])
+    axes.plot(columns, rows + 1, "o", color="white", markeredgecolor="black", markersize=2.5, markeredgewidth=0.4)
+    axes.set_yticks(range(len(order) + 1), [*order, "best per device"])
+    axes.set_xlabel("device")
+    axes.set_title(f"{title}: accuracy of every model on every device (dot: made for this device)")
+    figure.colorbar(shown, pad=0.01)
+
+
+def _dots(comparison: Comparison, metrics: tuple[tuple[str, ...], ...], figure: "Figure") -> None:
+    """Figures 3 to 5: one panel a metric, K along the axis, mean over trials with the spread as whiskers."""
+    table = spread(comparison)
+    grid = figure.subplots(len(metrics), len(metrics[0]), squeeze=False)
+    names = comparison.contenders
+    for axes, metric in zip(grid.flat, (metric for row in metrics for metric in row), strict=True):
+        _panel(axes, comparison, table[table["metric"] == metric].set_index(["contender", "devices"]), metric)
+    handles, _ = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5))
+
+
+def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: str) -> None:
+    names, sizes, scale = comparison.contenders, comparison.sizes, METRICS[metric].factor
+    for i, name in enumerate(names):
+        colour, marker, _ = _look(comparison, name)
+        at = [j + 0.7 * ((i + 0.5) / len(names) - 0.5) for j in range(len(sizes))]
+        rows = table.reindex([(name, devices) for devices in sizes])
+        whiskers = (scale * rows["std"]).fillna(0.0)
+        axes.errorbar(
+            at, scale * rows["mean"], whiskers, fmt=marker, color=colour, elinewidth=0.8, capsize=1.5, label=name
+        )
+    axes.set_title(METRICS[metric].title)
+    axes.set_xticks(range(len(sizes)), [f"K = {devices}" for devices in sizes])
+    axes.set_xlim(-0.5, len(sizes) - 0.5)
+
+
+def _race(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
+    """Figure 6: accuracy against simulated seconds; mean solid, worst device thin."""
+    axes = figure.subplots()
+    for name in names:
+        colour, _, dash = _look(comparison, name)
+        race, moments = comparison.curves[devices, name].race, comparison.moments[devices]
+        axes.plot(moments, race["mean"], color=colour, linestyle=dash, label=name)
+        axes.plot(moments, race["min"], color=colour, linestyle=dash, linewidth=0.4)
+    axes.set_xlabel("simulated seconds")
+    axes.set_ylabel("accuracy: mean (bold), worst (thin)")
+    axes.set_ylim(0, 1)
+    axes.set_title(f"K = {devices}")
+    figure.legend(loc="outside lower center", ncols=3)

@@ -1,0 +1,127 @@
+"""The tables of a comparison: for the terminal, as CSV, and as LaTeX for a paper."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedclade.comparisons import METRICS, TABLES, Comparison, Metric, paired, spread
+from fedclade.runs import write_beside
+
+NOTHING = "–"
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is read, and what it is sorted by (None: there is nothing)."""
+
+    text: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class ReadyTable:
+    """A table for people: one row a K and contender."""
+
+    name: str
+    title: str
+    columns: list[str]
+    rows: list[tuple[int, str, list[Cell]]]
+
+
+def tables(comparison: Comparison) -> list[ReadyTable]:
+    """Means over trials ± standard deviation, (3/5) where only so many trials came to it; then the differences."""
+    against = comparison.config.compare.against
+    means = _ready(spread(comparison), "{name}", "{title}", "mean", _mean)
+    note = f"{{title}}: difference to {against}, trial by trial, with its 95 % interval"
+    return means + _ready(paired(comparison), "{name}-difference", note, "difference", _difference)
+
+
+def _ready(
+    frame: pd.DataFrame, name: str, title: str, value: str, show: Callable[[Row, Metric], str]
+) -> list[ReadyTable]:
+    """A long frame as one table for each of ``TABLES``."""
+    if frame.empty:
+        return []
+    rows = {(row["devices"], row["contender"], row["metric"]): row for row in frame.to_dict("records")}
+    who = list(dict.fromkeys((devices, name) for devices, name, _ in rows))
+
+    def cell(key: tuple[int, str], metric: str) -> Cell:
+        found = rows[(*key, metric)]
+        if pd.isna(found[value]):
+            return Cell(NOTHING, None)
+        return Cell(show(found, METRICS[metric]), METRICS[metric].factor * found[value])
+
+    return [
+        ReadyTable(
+            name.format(name=table),
+            title.format(title=about),
+            [METRICS[metric].title for metric in metrics],
+            [(*key, [cell(key, metric) for metric in metrics]) for key in who],
+        )
+        for table, (about, metrics) in TABLES.items()
+    ]
+
+
+def _mean(found: Row, metric: Metric) -> str:
+    text = metric.text(found["mean"])
+    if found["count"] > 1:
+        text += f" ± {metric.text(found['std'])}"
+    return text if found["count"] == found["trials"] else f"{text} ({found['count']}/{found['trials']})"
+
+
+def _difference(found: Row, metric: Metric) -> str:
+    middle = metric.text(found["difference"], "+")
+    if found["pairs"] < 2:
+        return middle
+    return f"{middle} [{metric.text(found['low'], '+')}, {metric.text(found['high'], '+')}]"
+
+
+def write_tables(comparison: Comparison, out: Path) -> None:
+    """``runs.csv``, ``tables/spread.csv``, ``tables/paired.csv`` in full precision; ``tables/*.tex`` ready to set."""
+    folder = out / "tables"
+    folder.mkdir(exist_ok=True)
+    for path, frame in (
+        (out / "runs.csv", comparison.frame),
+        (folder / "spread.csv", spread(comparison)),
+        (folder / "paired.csv", paired(comparison)),
+    ):
+        write_beside(path, frame.to_csv(index=False, lineterminator="\n").encode())
+    for table in tables(comparison):
+        write_beside(folder / f"{table.name}.tex", latex(table).encode())
+
+
+def latex(table: ReadyTable) -> str:
+    """A booktabs table; \\usepackage{booktabs} is all it needs."""
+    lines = [
+        "\\begin{table}",
+        f"\\caption{{{_escaped(table.title)}}}",
+        f"\\begin{{tabular}}{{rl{'r' * len(table.columns)}}}",
+        "\\toprule",
+        " & ".join(["$K$", "policy", *map(_escaped, table.columns)]) + r" \\",
+        "\\midrule",
+    ]
+    before = None
+    for devices, name, cells in table.rows:
+        if before not in (None, devices):
+            lines.append("\\midrule")
+        before = devices
+        lines.append(" & ".join([str(devices), _escaped(name), *(_escaped(cell.text) for cell in cells)]) + r" \\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
+
+
+_TEX = {
+    "\\": r"\textbackslash{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "±": r"$\pm$",
+    NOTHING: "--",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(_TEX.get(character, character) for character in text)
