@@ -32,6 +32,8 @@ SMALL = {
     },
 }
 
+GREEDY = ["scheduling.policy=fair", "scheduling.after_stop=greedy", "scheduling.n_greedy=1"]  # the paper's
+
 
 @pytest.fixture(scope="module")
 def report():
@@ -77,7 +79,7 @@ def test_the_same_config_gives_the_same_report(report):
 
 
 def test_where_a_stopped_cluster_goes_on_with_one_device_its_bound_ends():
-    fair = configuration.load(SMALL, ["scheduling.policy=fair", "clustering.epsilon2=3.0", "run.rounds=30"])
+    fair = configuration.load(SMALL, [*GREEDY, "clustering.epsilon2=3.0", "run.rounds=30"])
     alone = check_bounds(fair)  # stops without a split
     (cluster,) = alone.clusters
     ended = np.isnan(cluster.curve.theorem)
@@ -88,7 +90,7 @@ def test_where_a_stopped_cluster_goes_on_with_one_device_its_bound_ends():
 
 
 def test_a_leaf_that_stops_ends_its_own_bound_only():
-    fair = configuration.load(SMALL, ["scheduling.policy=fair"])
+    fair = configuration.load(SMALL, GREEDY)
     split = check_bounds(fair)
     ended = {cluster.name: bool(np.isnan(cluster.curve.closing[-1])) for cluster in split.clusters}
     assert (ended["0"], any(ended.values())) == (False, True)
