@@ -105,7 +105,7 @@ def main() -> None:
             flush=True,
         )
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"policies-{options.preset}.json").write_text(json.dumps(found, indent=1))
+    (RESULTS / f"policies-{Path(options.preset).stem}.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

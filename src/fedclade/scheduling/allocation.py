@@ -166,12 +166,12 @@ def _moved_up(timeline: Timeline, earlier: Floats, upload: Floats) -> Timeline:
     """The same order on the same sub-channels with other ready and upload times."""
     ready = timeline.ready + earlier
     start, end = timeline.start.copy(), timeline.end.copy()
-    free = np.zeros(int(timeline.subchannel.max(initial=-1)) + 1)
-    for i in np.flatnonzero(~timeline.missed):
-        c = timeline.subchannel[i]
-        start[i] = max(float(ready[i]), float(free[c]))
-        free[c] = end[i] = start[i] + upload[i]
-    return replace(timeline, ready=ready, start=start, end=end, makespan=float(free.max(initial=0.0)))
+    free = [0.0] * (int(timeline.subchannel.max(initial=-1)) + 1)
+    ready_at, lasts, channel = ready.tolist(), upload.tolist(), timeline.subchannel.tolist()
+    for i in np.flatnonzero(~timeline.missed).tolist():
+        start[i] = begins = max(ready_at[i], free[channel[i]])
+        free[channel[i]] = end[i] = begins + lasts[i]
+    return replace(timeline, ready=ready, start=start, end=end, makespan=max(free, default=0.0))
 
 
 def _over(above: Floats, below: Floats) -> Floats:

@@ -23,17 +23,17 @@ def lower_bound(ready: Floats, upload: Floats, subchannels: int) -> float:
     For a threshold i in order of ready times, S is everybody after i, and of the others the N of largest T_tot.
     """
     order = np.argsort(ready, kind="stable")
-    total, after = (ready + upload)[order], upload[order].sum()
+    total, length = (ready + upload)[order], upload[order]
+    after = np.cumsum(length[::-1])[::-1] - length  # uploads of everybody later
     best = float(total.max(initial=0.0))
     first: list[float] = []  # a heap of the N largest T_tot so far
     in_first = 0.0
-    for i, latency in enumerate(total.tolist()):
-        after -= upload[order[i]]
+    for latency, later in zip(total.tolist(), after.tolist(), strict=True):
         if len(first) < subchannels:
             heapq.heappush(first, latency)
             in_first += latency
         else:
             in_first += latency - heapq.heappushpop(first, latency)
         if len(first) == subchannels:
-            best = max(best, (in_first + float(after)) / subchannels)
+            best = max(best, (in_first + later) / subchannels)
     return best

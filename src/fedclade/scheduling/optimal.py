@@ -10,7 +10,7 @@ from fedclade.arrays import Floats, Ints
 from fedclade.errors import UserError
 
 RESOLUTION = 10_000_000  # ticks in the shortest round known before the search
-DETERMINISTIC_SECONDS = 10.0
+DETERMINISTIC_SECONDS = 1.0  # a few seconds of one core
 
 
 def shortest_order(ready: Floats, upload: Floats, subchannels: int, known_start: Floats) -> tuple[Ints, float]:

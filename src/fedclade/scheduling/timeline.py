@@ -79,11 +79,11 @@ def plan_timeline(
     free_at = [0.0] * subchannels
     last_user = [-1] * subchannels
     placed = 0
-    for i in range(count):
+    for i, (ready_at, lasts) in enumerate(zip(ready.tolist(), upload.tolist(), strict=True)):
         c = free[0][1] if pairing == "first-free" else placed % subchannels
-        begins = max(float(ready[i]), free_at[c])
-        ends = begins + float(upload[i])
-        if not ends <= limit or np.isinf(ends):
+        begins = max(ready_at, free_at[c])
+        ends = begins + lasts
+        if ends > limit or ends == np.inf:
             continue
         channel[i], predecessor[i], start[i], end[i] = c, last_user[c], begins, ends
         free_at[c], last_user[c] = ends, int(device[i])
@@ -133,6 +133,7 @@ def _longest_first(ready: Floats, upload: Floats, subchannels: int, limit: float
     Placed on the first free sub-channel in this order, every device starts at the very moment it was picked here.
     """
     coming = np.lexsort((-upload, ready)).tolist()  # the next to be ready comes first
+    ready_at, lasts = ready.tolist(), upload.tolist()
     waiting: list[tuple[float, int]] = []
     free = [0.0] * subchannels
     turns: list[int] = []
@@ -140,9 +141,9 @@ def _longest_first(ready: Floats, upload: Floats, subchannels: int, limit: float
     for _ in coming:
         now = max(now, free[0])
         if not waiting:
-            now = max(now, float(ready[coming[arrived]]))
-        while arrived < len(coming) and ready[coming[arrived]] <= now:
-            heapq.heappush(waiting, (-float(upload[coming[arrived]]), coming[arrived]))
+            now = max(now, ready_at[coming[arrived]])
+        while arrived < len(coming) and ready_at[coming[arrived]] <= now:
+            heapq.heappush(waiting, (-lasts[coming[arrived]], coming[arrived]))
             arrived += 1
         longest, i = heapq.heappop(waiting)
         turns.append(i)
