@@ -208,6 +208,15 @@ def test_it_fits_a_phone_and_follows_dark_mode(width, dark, page):
     page.see()
 
 
+def test_on_paper_the_charts_fit_the_sheet_and_the_settings_are_unfolded(page):
+    widest = "Math.max(...[...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth))"
+    page.value("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for(f"{widest} <= 700")
+    assert page.value("document.querySelector('details').open")
+    page.value("dispatchEvent(new Event('afterprint'))")
+    page.wait_for(f"{widest} > 700")
+
+
 def test_a_run_without_a_split_has_a_page_without_gaps(tmp_path):
     plain = {**TINY, "clustering": {"enabled": False}, "run": {"rounds": 2}, "incongruence": {}}
     run = Experiment(plain).run(tmp_path / "run")

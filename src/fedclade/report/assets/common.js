@@ -49,6 +49,8 @@ function element(tag, properties, ...children) {
 
 // -------------------------------------------------------------------------------- charts
 
+const PAPER_PIXELS = 680;
+let paperWidth; // while printing
 const drawn = new Map(); // chart id -> function that gives {traces, layout}
 
 function axis(extra) {
@@ -66,9 +68,10 @@ function draw(id) {
     margin: { l: 48, r: 16, t: 24, b: 48 },
     legend: { orientation: "h", yanchor: "bottom", y: 1.02, xanchor: "left", x: 0 },
     hoverlabel: { namelength: -1 },
+    width: paperWidth || byId(id).clientWidth,
     ...layout,
   };
-  const options = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false };
+  const options = { displaylogo: false, displayModeBar: false, scrollZoom: false };
   byId(id).style.height = byId(id).style.minHeight = `${themed.height}px`;
   return Plotly.react(id, traces, themed, options);
 }
@@ -90,8 +93,22 @@ function drawWaiting() {
 
 const redraw = () => { for (const id of drawn.keys()) draw(id); };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-matchMedia("(max-width: 599px)").addEventListener("change", redraw);
+let redrawLater, width = innerWidth;
+addEventListener("resize", () => { // once a dragged window rests; a phone's address bar changes the height alone
+  if (innerWidth === width) return;
+  width = innerWidth;
+  clearTimeout(redrawLater);
+  redrawLater = setTimeout(redraw, 100);
+});
 matchMedia("print").addEventListener("change", redraw);
+// A sheet is narrower than most windows, and nothing can be unfolded on it.
+function print(on) {
+  paperWidth = on ? PAPER_PIXELS : undefined;
+  document.querySelectorAll("details").forEach((details) => { details.open = on; });
+  redraw();
+}
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
 
 const line = (x0, x1, y0, y1, extra) => ({
   type: "line", x0, x1, y0, y1, layer: "below", line: { color: css("--soft"), width: 1, dash: "dot" }, ...extra,
