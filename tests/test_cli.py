@@ -179,6 +179,9 @@ def test_show_run_prints_what_the_run_printed_at_its_end(here):
     shown = fedclade("show-run", "mine")
     assert shown.out.startswith("Clusters found")
     assert answer.out.endswith(shown.out)
+    checked = fedclade("show-run", "mine", "--problem").out
+    assert "P1.0" not in shown.out
+    assert all(f"P1.{number}" in checked for number in range(6))
 
 
 STOPPER = """

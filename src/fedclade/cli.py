@@ -183,14 +183,20 @@ def _tensorboard(folder: Path | None) -> "Iterator[OnRound]":
 
 
 @app.command("show-run")
-def show_run(folder: Annotated[Path, typer.Argument(metavar="DIR")], as_json: AsJson = False) -> None:
+def show_run(
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    with_problem: Annotated[
+        bool, typer.Option("--problem", help="and whether the paper's constraints P1 hold")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Print the closing tables of a finished run again."""
     from fedclade.runs import Run
 
     if as_json:
         print(json.dumps(Run(folder).summary, indent=1))
     else:
-        _print_run(_console(), folder)
+        _print_run(_console(), folder, with_problem)
 
 
 @app.command()
@@ -297,11 +303,11 @@ def bound(
     console.print(f"Written     {folder}: bound.json, {figure}", soft_wrap=True, markup=False)
 
 
-def _print_run(console: Console, folder: Path) -> None:
+def _print_run(console: Console, folder: Path, with_problem: bool = False) -> None:
     from fedclade.report import terminal
     from fedclade.runs import Run
 
-    for part in terminal.show_run(Run(folder)):
+    for part in terminal.show_run(Run(folder), with_problem):
         console.print(part)
     console.print(f"Run         {folder}", soft_wrap=True)
     if (folder / "report.html").is_file():
