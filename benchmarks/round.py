@@ -188,7 +188,7 @@ def run(options: Options) -> Report:
         loops = [r for r in results[model] if r["name"] == "plain torch loop"]
         best = [f"{rows[0]['name']}: {rows[0]['times_fedclade']:.1f}×" for rows in (loops, others) if rows]
         texts.append(
-            f"`{model}`: {devices} devices × {images} images, E = {epochs}, b = 32, {options.repeats} rounds each\n\n"
+            f"`{model}`: {devices} devices × {images} images, E = {epochs}, b = 32; turns: {options.repeats}\n\n"
             f"{text}\n\n"
             f"Fastest setting against fedclade's auto engine: {', '.join(best)} (goal: {GOALS[model]}×)"
         )
@@ -198,5 +198,6 @@ def run(options: Options) -> Report:
         "epochs": EPOCHS,
         "repeats": options.repeats,
         "quick": options.quick,
+        "skip": options.skip,
     }
     return Report(settings, results, "\n\n".join(texts))
