@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from data_builders import config, error_line, image_set
+from data_builders import config, error_line, image_set, stand_in_folder_with
 from fedclade.errors import Interrupted
 from fedclade.population import Population
 from fedclade.training.batched import DenseStack
@@ -23,6 +23,14 @@ from fedclade.training.workers import WorkersTrainer
 from tiny_runs import outcome, tiny
 
 SIDE = 16  # the smallest image the small convolutional net takes
+
+
+TURNED = (  # nets that are trained with autograd, with the kernels turned
+    "from torch import nn\n"
+    "def net(shape, classes):\n"
+    "    first, second = nn.Conv2d(shape[0], 20, 3, stride=2), nn.Conv2d(20, 18, (2, 3))\n"
+    "    return nn.Sequential(first, nn.ReLU(), second, nn.Flatten(), nn.Linear(18 * 6 * 5, classes))\n"
+)
 
 
 def population_of(sizes: list[int], shape: tuple[int, int, int] = (1, SIDE, SIDE)) -> Population:
@@ -79,6 +87,19 @@ def test_an_engine_gives_the_plain_engines_updates(model, engine, sizes, extras)
     plan, population = settings_of(model, **extras), population_of(sizes)
     reference = updates(Engine("sequential", 1), plan, population)
     assert_close(updates(Engine(engine, 1), plan, population), reference)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_net_the_lean_step_does_not_know_gives_the_plain_engines_updates_too(channels, tmp_path, monkeypatch):
+    stand_in_folder_with(monkeypatch, tmp_path, "turned", TURNED)
+    plan, population = settings_of("turned:net", momentum=0.5), population_of([9, 1, 20], (channels, SIDE, SIDE))
+    reference = updates(Engine("sequential", 1), plan, population)
+    assert_close(updates(Engine("workers", 1), plan, population), reference)
+    plain, turned = (build_trainer(Engine(name, 1), plan, population) for name in ("sequential", "workers"))
+    model, device = plain.initial_model(), np.arange(1)
+    np.testing.assert_array_equal(turned.initial_model(), model)
+    one, other = (trainer.evaluate(model[None], device, device) for trainer in (plain, turned))
+    np.testing.assert_allclose(other.loss, one.loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("model", "engine"), [("cnn", "workers"), ("logistic", "batched")])
@@ -209,7 +230,7 @@ def test_a_run_keeps_the_engine_it_was_started_with(tmp_path):
 def test_the_lean_step_has_autograds_gradients(layers):
     torch.manual_seed(0)
     module = nn.Sequential(*layers)
-    _, gradient = bind(module)
+    _, gradient, _ = bind(module)
     program = compile_lean(module)
     images, labels = torch.randn(6, 2, 11, 9), torch.arange(6) % 5
     images[:, :, :6] = 0  # equal neighbours: a pooled gradient goes to the first of them

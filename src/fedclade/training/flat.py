@@ -4,14 +4,35 @@ import torch
 from torch import nn
 
 
-def bind(module: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rebind the parameters and their gradients as views of two new flat vectors: weights and gradient."""
+def bind(module: nn.Module, channels_last: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Rebind the parameters and their gradients as views of two new flat vectors: weights and gradient.
+
+    With ``channels_last`` the kernels of convolutions lie in memory as oneDNN likes them, so the vectors are in another
+    order than usual; the third value is that order: ``weights == usual[order]``. None where it is the usual one.
+    """
     parameters = list(module.parameters())
-    weights = torch.cat([parameter.detach().reshape(-1).float() for parameter in parameters])
+    shapes = [parameter.shape for parameter in parameters]
+    turned = [channels_last and len(shape) == 4 for shape in shapes]
+    usual = torch.cat([parameter.detach().reshape(-1).float() for parameter in parameters])
+    places = torch.split(torch.arange(len(usual)), [shape.numel() for shape in shapes])
+    order = torch.cat(
+        [
+            (place.view(shape).permute(0, 2, 3, 1) if turn else place).reshape(-1)
+            for place, shape, turn in zip(places, shapes, turned, strict=True)
+        ]
+    )
+    weights = usual[order]
     gradient = torch.zeros_like(weights)
     end = 0
-    for parameter in parameters:
-        start, end = end, end + parameter.numel()
-        parameter.data = weights[start:end].view(parameter.shape)
-        parameter.grad = gradient[start:end].view(parameter.shape)
-    return weights, gradient
+    for parameter, shape, turn in zip(parameters, shapes, turned, strict=True):
+        start, end = end, end + shape.numel()
+        parameter.data = _view(weights[start:end], shape, turn)
+        parameter.grad = _view(gradient[start:end], shape, turn)
+    return weights, gradient, order if any(turned) else None
+
+
+def _view(part: torch.Tensor, shape: torch.Size, turn: bool) -> torch.Tensor:
+    if not turn:
+        return part.view(shape)
+    out, into, height, width = shape
+    return part.view(out, height, width, into).permute(0, 3, 1, 2)

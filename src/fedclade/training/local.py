@@ -42,18 +42,26 @@ class Local:
         _, channels, height, width = population.images.shape
         shape = (channels, height, width)
         self._module = build_model(config.model, shape, population.classes, self._seed).to(self._device)
-        self._weights, self._gradient = bind(self._module)
+        self._weights, self._gradient, self._order = bind(self._module)
         self.initial: Singles = self._weights.cpu().numpy().copy()
         self._classes = population.classes
         on_cpu = self._device.type == "cpu"
         self._program = compile_lean(self._module) if step == "lean" and on_cpu else None
+        if step == "lean" and on_cpu and self._program is None:  # autograd, but in the layout oneDNN likes best
+            self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
         stackable = step == "batched" and on_cpu and DenseStack.fits(self._module)
         self._stack = DenseStack(self._module) if stackable else None
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
 
     def inputs(self, positions: torch.Tensor) -> torch.Tensor:
         """Images as the model sees them: float, standardised per channel."""
-        return self._images[positions].float().mul_(self._scale).sub_(self._shift)
+        images = self._images[positions].float().mul_(self._scale).sub_(self._shift)
+        return images if self._order is None else images.contiguous(memory_format=torch.channels_last)
+
+    def _load(self, model: Singles) -> torch.Tensor:
+        """Put a model into the module; gives the vector that is there now."""
+        start = torch.from_numpy(model).to(self._device)
+        return self._weights.copy_(start if self._order is None else start[self._order])
 
     def rate(self, round_: int) -> float:
         """η in a round."""
@@ -61,9 +69,8 @@ class Local:
 
     def train(self, round_: int, start: Singles, device: int) -> Singles:
         """Δw of one device: E epochs of mini-batch SGD from ``start``."""
-        before = torch.from_numpy(start).to(self._device)
         self._module.train()
-        self._weights.copy_(before)
+        before = self._load(start).clone()
         positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
         gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
         momentum = torch.zeros_like(self._weights) if self.config.momentum else None
@@ -74,7 +81,10 @@ class Local:
                 for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
                     gradients(batch)
                     self._descend(rate, momentum)
-        update: Singles = (self._weights - before).cpu().numpy()
+        difference = self._weights - before
+        if self._order is not None:
+            difference = torch.empty_like(difference).index_copy_(0, self._order, difference)
+        update: Singles = difference.cpu().numpy()
         return update
 
     def _autograd_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
@@ -132,7 +142,7 @@ class Local:
     def evaluate(self, model: Singles, devices: Ints, share: Literal["train", "test"]) -> Evaluation:
         """One model on several devices' data: all together, in large batches; then the per-device means."""
         self._module.eval()
-        self._weights.copy_(torch.from_numpy(model))
+        self._load(model)
         parts = [self._shares[share][device] for device in devices]
         right, losses = self._scores(torch.from_numpy(np.concatenate(parts)).to(self._device))
         lengths = np.array([len(part) for part in parts])
