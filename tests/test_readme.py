@@ -1,0 +1,65 @@
+"""What the README and docs/paper.md tell the reader to type works as it stands there, apart from fewer rounds."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tiny_runs import fedclade
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/paper.md")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> list[list[str]]:
+    """The fedclade commands of a page, in order, as words."""
+    lines = (line.removeprefix(".venv/bin/") for block in blocks(page, "sh") for line in block.splitlines())
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("fedclade ")]
+
+
+def test_the_pages_have_commands_to_try():
+    assert len(commands("README.md")) >= 6
+    assert len(commands("docs/paper.md")) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_works(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in commands(page):
+        fewer = ("--set", "run.rounds=2") if words[0] in ("run", "compare") else ()
+        answer = fedclade(*words, *fewer)
+        assert (answer.code, answer.err) == (0, ""), words
+        assert answer.out
+
+
+@pytest.mark.slow
+def test_the_python_example_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("README.md", "python")
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert len(names["finished"].rounds) == 10
+
+
+def test_every_make_target_the_pages_name_is_there():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    named = {
+        target
+        for page in (*PAGES, "CONTRIBUTING.md", "docs/benchmarks.md")
+        for block in blocks(page, "sh")
+        for target in re.findall(r"^make ([a-z-]+)", block, re.MULTILINE)
+    }
+    assert {"run", "test", "lint"} <= named
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
+
+
+def test_every_file_the_readme_points_to_is_there():
+    targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert targets
+    assert [target for target in targets if not (ROOT / target).is_file()] == []
