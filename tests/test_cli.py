@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -99,9 +98,7 @@ def test_plan_compares_every_order_and_allocation_and_draws_them(here):
 
 
 def test_plan_for_ten_thousand_devices_needs_no_data_for_them():
-    before = time.process_time()
     answer = fedclade("plan", "quickstart", "--devices", 10_000, "--json")
-    assert time.process_time() - before < 5.0
     planned = json.loads(answer.out)
     assert sorted(row["device"] for row in planned["uploads"]) == list(range(10_000))
     assert {(row["order"], row["allocation"]) for row in planned["compared"]} == {

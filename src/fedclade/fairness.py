@@ -1,7 +1,6 @@
 """How evenly devices are served, and how well the planted groups were found."""
 
 import numpy as np
-from sklearn.metrics import adjusted_rand_score
 
 from fedclade.arrays import Floats, Ints
 
@@ -24,4 +23,6 @@ def jain(values: Floats) -> float:
 
 def adjusted_rand_index(planted: Ints, found: list[str]) -> float:
     """1 when the clusters are exactly the planted groups, about 0 when they are unrelated."""
+    from sklearn.metrics import adjusted_rand_score  # slow to import, and wanted only at the end of a run
+
     return float(adjusted_rand_score(planted, found))

@@ -26,6 +26,7 @@ from fedclade.server import RoundRecord
 
 PLAN_ROWS = 60  # devices of a plan shown one by one
 GANTT_ROWS = 20
+GANTT_DEVICES = 300  # of more, a picture in letters shows nothing
 PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
 
 
@@ -96,6 +97,8 @@ def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
     if not plan.compared:
         return
     yield compared(plan)
+    if len(plan.timeline.device) > GANTT_DEVICES:
+        return
     yield Text("Sub-channels over time, one row each; a number is the device whose upload it is")
     longest = max(allocation.timeline.makespan for allocation in plan.compared.values())
     for order in dict.fromkeys(order for order, _ in plan.compared):
