@@ -13,6 +13,7 @@ from browser import browser
 from fedclade import Experiment, open_run
 from fedclade.clustering.criteria import CutFacts
 from fedclade.clustering.tree import Tree
+from fedclade.problem import check_run
 from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
 from fedclade.scheduling import plan_timeline
@@ -62,6 +63,12 @@ def test_the_command_writes_the_page_anew_and_prints_where(run):
     assert fedclade("report", run.folder).out == f"{page}\n"
     assert page.read_bytes() == before
     assert "no run here" in refusal("report", run.folder / "nothing")
+
+
+def test_the_page_says_of_each_constraint_of_p1_whether_it_is_kept(run):
+    rows = data_in(run.folder / "report.html")["problem"]
+    assert [row[0] for row in rows] == [f"P1.{number}" for number in range(6)]
+    assert [row[2] == "yes" for row in rows] == [constraint.holds for constraint in check_run(run)]
 
 
 def test_a_run_that_is_going_on_has_a_page_at_any_moment(tmp_path):

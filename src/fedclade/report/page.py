@@ -16,6 +16,7 @@ import pandas as pd
 from fedclade import fairness
 from fedclade.config import fields_of
 from fedclade.edge import duration
+from fedclade.problem import check_run
 from fedclade.runs import Run, write_beside
 from fedclade.server import CONVENTIONAL
 
@@ -104,6 +105,10 @@ def run_data(run: Run) -> Json:
             "uploads": participation["uploads"].astype(int).tolist(),
             **{name: rounded(participation[name]) for name in ("compute", "wait", "upload")},
         },
+        "problem": [
+            [constraint.name, constraint.meaning, "yes" if constraint.holds else "no", constraint.detail]
+            for constraint in (check_run(run) if run.finished else [])
+        ],
         "config": [
             [name, "unset" if value is None else str(value), meaning] for name, value, meaning in fields_of(config)
         ],

@@ -298,8 +298,13 @@ chart("latency-chart", () => ({
     yaxis: axis({ title: "seconds" }) },
 }));
 
-// -------------------------------------------------------------------------------- settings and contents
+// -------------------------------------------------------------------------------- constraints, settings and contents
 
+if (DATA.problem.length) {
+  document.getElementById("problem-section").hidden = false;
+  const columns = ["constraint", "says", "kept", "by how much"].map((name) => ({ name, words: true }));
+  table("problem-table", "", columns, DATA.problem, false);
+}
 table("config-table", "", [{ name: "field", words: true }, { name: "value", words: true }, { name: "meaning", words: true }], DATA.config, false);
 listSections();
 drawWaiting();
