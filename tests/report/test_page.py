@@ -271,10 +271,11 @@ def _large_run(folder: Path) -> Run:
                 start_seconds=seconds,
                 seconds=timeline.makespan,
                 broadcast_seconds=0.0,
+                deadline_seconds=None,
                 timeline=timeline,
                 computed=everyone,
                 links=links,
-                energy_joules=1.0,
+                device_joules=np.ones(LARGE_DEVICES),
                 clusters=[
                     ClusterRecord(leaf.name, len(leaf.devices), len(leaf.devices), *rng.uniform(0, 1, 2), "go-on")
                     for leaf in leaves
