@@ -17,7 +17,8 @@ from fedclade import UserError
 from fedclade import config as configuration
 from fedclade.edge import Links
 from fedclade.scheduling import Policy
-from fedclade.server import ClusterRecord, Event, RoundRecord, Server, ServerState
+from fedclade.server import Server
+from fedclade.state import ClusterRecord, Event, RoundRecord, ServerState
 from fedclade.training import Evaluation
 
 INF = float("inf")

@@ -200,6 +200,36 @@ def show_run(
 
 
 @app.command()
+def place(
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE.npz", help="images and labels of a device the run never had")
+    ] = None,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", help="or a device of the run's own")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="copy the model there")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the cluster that fits a device's data, with the reasons, and its model."""
+    import shutil
+    from dataclasses import asdict
+
+    from fedclade.placement import place as find_place
+    from fedclade.report import terminal
+
+    if (data is None) == (device is None):
+        raise UserError("place: needs either --data FILE.npz or --device N")
+    found = find_place(folder, data=data, device=device)
+    if out is not None:
+        shutil.copyfile(found.model, out)
+    if as_json:
+        print(json.dumps(asdict(found) | {"model": str(found.model)}, indent=1))
+        return
+    console = _console()
+    for line in terminal.show_placement(found):
+        console.print(line, soft_wrap=True)
+
+
+@app.command()
 def compare(
     source: Source = "quickstart",
     overrides: Overrides = [],  # noqa: B006

@@ -22,6 +22,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,10 +34,11 @@ from safetensors.numpy import load_file, save, save_file
 from fedclade import config as configuration
 from fedclade import fairness
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.clustering import Tree
+from fedclade.clustering import Outlook, Tree
 from fedclade.config import Config
 from fedclade.errors import UserError
-from fedclade.server import CONVENTIONAL, RoundRecord, Server, ServerState
+from fedclade.server import Server
+from fedclade.state import CONVENTIONAL, RoundRecord, ServerState
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
@@ -160,6 +162,8 @@ class RunWriter:
             "energy_joules": state.energy_joules.tolist(),
             "present_rounds": state.present_rounds.tolist(),
             "retry": state.retry.tolist(),
+            "losses": [_finite(loss) for loss in state.losses],
+            "outlooks": {name: asdict(outlook) for name, outlook in state.outlooks.items()},
             "tree": state.tree.to_json(),
         }
         write_beside(folder / "state.json", json.dumps(facts, indent=1).encode())
@@ -365,6 +369,8 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
             energy_joules=np.array(facts["energy_joules"]),
             present_rounds=np.array(facts["present_rounds"], dtype=np.int64),
             retry=np.array(facts["retry"], dtype=np.int64),
+            losses=np.array(facts["losses"], dtype=np.float64),
+            outlooks={name: Outlook.from_json(row) for name, row in facts["outlooks"].items()},
         )
         if state.updates.shape != initial.updates.shape or any(len(m) != parameters for m in state.models.values()):
             raise ValueError(f"made by another model or population: {state.updates.shape}")

@@ -3,8 +3,9 @@
 import numpy as np
 from scipy.linalg.blas import ssyrk
 
-from fedclade.arrays import Floats, Ints, Singles
+from fedclade.arrays import Bools, Floats, Ints, Singles
 
+ABSURD = 10.0  # times the usual
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 
 
@@ -15,10 +16,29 @@ def update_norms(updates: Singles) -> Floats:
     return norms
 
 
+def absurd(norms: Floats, steps: Ints) -> Bools:
+    """Which of a cluster's updates are far too large, both as they are and for their number of local steps."""
+    each = norms / steps
+    return np.asarray((norms > ABSURD * np.median(norms)) & (each > ABSURD * np.median(each)))
+
+
 def mean_update_norm(updates: Singles, weights: Floats) -> float:
     """‖Σ_k weight_k Δw_k‖ with the weights normalised to 1."""
     mean: Singles = (weights / weights.sum()).astype(np.float32) @ updates
     return float(update_norms(mean[None])[0])
+
+
+def sketch(updates: Singles, signs: Singles, width: int) -> Singles:
+    """A random projection: each parameter times a random sign, then added up ``width`` apart.
+
+    Inner products are right on average, and cosines have a standard error of at most about 1/sqrt(width).
+    """
+    rows, parameters = updates.shape
+    small = np.zeros((rows, width), dtype=np.float32)
+    for first in range(0, parameters, width):
+        part = updates[:, first : first + width] * signs[first : first + width]
+        small[:, : part.shape[1]] += part
+    return small
 
 
 def cosine_similarity(updates: Singles) -> Singles:

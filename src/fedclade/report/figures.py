@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedclade.comparisons import METRICS, Comparison, spread
-from fedclade.server import CONVENTIONAL
+from fedclade.state import CONVENTIONAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from fedclade.config import fields_of
 from fedclade.edge import duration
 from fedclade.problem import check_run
 from fedclade.runs import Run, write_beside
-from fedclade.server import CONVENTIONAL
+from fedclade.state import CONVENTIONAL
 
 DIGITS = 5  # of a number on the page
 Json = Mapping[str, Any]

@@ -1,6 +1,6 @@
 """One device's local training, and evaluation: what every engine runs, in its own process or in a worker's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -13,7 +13,8 @@ from fedclade.errors import UserError
 from fedclade.models import build_model
 from fedclade.population import Population
 from fedclade.randomness import derived_seed, generator
-from fedclade.training import Evaluation
+from fedclade.statistics import Paired, paired
+from fedclade.training import Evaluation, Share
 from fedclade.training.batched import DenseStack
 from fedclade.training.flat import bind
 from fedclade.training.lean import compile_lean
@@ -36,7 +37,7 @@ class Local:
         self._device = _torch_device(config.training.device)
         self._images = torch.from_numpy(population.images).to(self._device)
         self._labels = torch.from_numpy(population.labels).to(self._device)
-        self._shares = {"train": population.train, "test": population.test}
+        self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
         std, mean = (torch.tensor(v, device=self._device).reshape(-1, 1, 1) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (255.0 * std), mean / std
         _, channels, height, width = population.images.shape
@@ -138,24 +139,43 @@ class Local:
             step = momentum.mul_(self.config.momentum).add_(step)
         self._weights.add_(step, alpha=-rate)
 
-    @torch.no_grad()
-    def evaluate(self, model: Singles, devices: Ints, share: Literal["train", "test"]) -> Evaluation:
+    def evaluate(self, model: Singles, devices: Ints, share: Share) -> Evaluation:
         """One model on several devices' data: all together, in large batches; then the per-device means."""
+        parts = [self._shares[share][device] for device in devices]
+        right, losses = self._scores(model, parts)
+        return Evaluation(_means(right, parts), _means(losses, parts))
+
+    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share) -> Paired:
+        """Loss of the second model less that of the first on each device's images, by class."""
+        parts = [self._shares[share][device] for device in devices]
+        ends = np.cumsum([len(part) for part in parts])
+        differences = np.zeros(ends[-1] if len(ends) else 0)
+        for chosen, sign in ((first, -1.0), (second, 1.0)):
+            for model in np.unique(chosen):
+                rows = np.flatnonzero(chosen == model)
+                _, losses = self._scores(models[model], [parts[row] for row in rows])
+                places = [np.arange(ends[row] - len(parts[row]), ends[row]) for row in rows]
+                differences[np.concatenate(places)] += sign * losses
+        rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        labels = self._labels[np.concatenate(parts)].cpu().numpy() if len(rows) else rows
+        return paired(differences, rows, labels, (len(parts), self._classes))
+
+    @torch.no_grad()
+    def _scores(self, model: Singles, parts: list[Ints]) -> tuple[np.ndarray, np.ndarray]:
+        """For each image of the parts, one after the other: whether the model is right, and its loss."""
         self._module.eval()
         self._load(model)
-        parts = [self._shares[share][device] for device in devices]
-        right, losses = self._scores(torch.from_numpy(np.concatenate(parts)).to(self._device))
-        lengths = np.array([len(part) for part in parts])
-        starts = np.cumsum(lengths) - lengths
-        return Evaluation(np.add.reduceat(right, starts) / lengths, np.add.reduceat(losses, starts) / lengths)
-
-    def _scores(self, positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        positions = torch.from_numpy(np.concatenate(parts)).to(self._device)
         right, losses = [], []
         for batch in torch.split(positions, EVALUATION_BATCH):
             logits, labels = self._module(self.inputs(batch)), self._labels[batch]
             right.append(logits.argmax(1) == labels)
             losses.append(functional.cross_entropy(logits, labels, reduction="none"))
         return torch.cat(right).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+
+    def flat(self, tensors: Mapping[str, Singles]) -> Singles:
+        """The inverse of ``named_tensors``."""
+        return np.concatenate([tensors[name].ravel() for name, _ in self._module.named_parameters()])
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""
@@ -164,6 +184,13 @@ class Local:
             start, end = end, end + parameter.numel()
             tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
         return tensors
+
+
+def _means(values: np.ndarray, parts: list[Ints]) -> np.ndarray:
+    """The mean over each part; 0 for an empty one."""
+    lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    part_of = np.repeat(np.arange(len(parts)), lengths)
+    return np.bincount(part_of, values, len(parts)) / np.maximum(lengths, 1)
 
 
 def _torch_device(name: str) -> torch.device:

@@ -5,16 +5,15 @@ epochs deal each image once, so that a step is not independent of those before. 
 noted, for ϱ.
 """
 
-from typing import Literal
-
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
 from fedclade.config import Config
 from fedclade.population import Population
 from fedclade.randomness import generator
+from fedclade.statistics import Paired
 from fedclade.theory import LogisticProblem
-from fedclade.training import Evaluation
+from fedclade.training import Evaluation, Share
 
 
 class LogisticTrainer:
@@ -64,9 +63,7 @@ class LogisticTrainer:
             weights = weights - rate * gradient
         return weights, largest
 
-    def evaluate(
-        self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
-    ) -> Evaluation:
+    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
         """Accuracy and regularised loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
         accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
         for row, device in enumerate(devices):
@@ -75,6 +72,10 @@ class LogisticTrainer:
             accuracy[row] = (problem.scores(weights).argmax(axis=1) == problem.labels).mean()
             loss[row] = problem.loss(weights)
         return Evaluation(accuracy, loss)
+
+    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
+        """Never asked: theory's runs do not split."""
+        raise NotImplementedError
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as the arrays of the logistic module."""

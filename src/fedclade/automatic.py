@@ -1,0 +1,223 @@
+"""Automatic splitting: what is asked of the devices, and when. What follows from the answers is ``clustering.trial``'s.
+
+A run's clusters look after themselves: they try cuts, stop when their held-out loss stands still, and from time to time
+review who belongs where and whether two of them are one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedclade.arrays import Bools, Floats, Ints, Singles
+from fedclade.clustering import CutFacts, Node, Outlook, Tree, Trial, agreement, refined
+from fedclade.clustering.trial import AGREEMENT
+from fedclade.config import Config
+from fedclade.state import Event, Fresh, ServerState
+from fedclade.training import Share, Trainer
+
+REFINEMENTS = 5  # at most, before a trial
+SHARES: tuple[Share, ...] = ("validation", "train")
+MOVE_LEVEL = 0.01
+WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A cut as found: of some members of a cluster."""
+
+    devices: Ints
+    side: Bools  # membership in the second child
+    facts: CutFacts
+    similarity: Singles  # of `rows`
+    rows: Ints
+    trial: Trial | None = None
+
+
+class Automatic:
+    """A run's unchanging parts."""
+
+    def __init__(self, config: Config, trainer: Trainer, samples: Ints) -> None:
+        self.config, self.trainer, self.samples = config.clustering, trainer, samples
+
+    def outlook(self, state: ServerState, leaf: Node) -> Outlook:
+        """What is known of a cluster's future."""
+        first = leaf.born_round + self.config.warmup_rounds + 1
+        return state.outlooks.get(leaf.name, Outlook(next_trial=first))
+
+    # -------------------------------------------------------------------------------- splitting
+
+    def tried(
+        self, state: ServerState, leaf: Node, cut: Cut | None, fresh: Fresh
+    ) -> tuple[Cut | None, Outlook, list[Event]]:
+        """Refine a cut and try it on the devices just heard; given back if it may be carried out."""
+        outlook, model = self.outlook(state, leaf), state.models[leaf.name]
+        if cut is None or not (found := self._refined(cut, model, fresh)):
+            return None, outlook.refused(state.round, leaf.born_round), []
+        asked, side = found
+        trial = self._trial(asked, side, model, fresh)
+        second, everyone = set(asked[side].tolist()), set(asked.tolist())
+        alike = agreement(second, set(outlook.passed), everyone & set(outlook.asked))
+        passed = trial.p_value < self.config.level
+        event = Event("trial", leaf.name, detail={"passed": passed, "agreement": alike, **vars(trial)})
+        if not passed:
+            return None, outlook.refused(state.round, leaf.born_round), [event]
+        if alike < AGREEMENT:
+            kept = replace(
+                outlook,
+                next_trial=state.round + 1,
+                passed=tuple(sorted(second)),
+                asked=tuple(sorted(everyone)),
+                trials=outlook.trials + 1,
+            )
+            return None, kept, [event]
+        return replace(cut, devices=asked, side=side, trial=trial), outlook, []
+
+    def _refined(self, cut: Cut, model: Singles, fresh: Fresh) -> tuple[Ints, Bools] | None:
+        """The devices of the cut just heard, each with the child whose model serves its training images better."""
+        here = np.isin(cut.devices, fresh.devices)
+        asked, side = cut.devices[here], cut.side[here]
+        for _ in range(REFINEMENTS):
+            if not self._large_enough(side):
+                return None
+            children = self._children(asked, side, model, fresh)
+            without = self._without(children - model, asked, side, fresh) + model
+            own = 2 + np.arange(len(asked))
+            answer = self.trainer.compare(
+                np.concatenate([children, without]), asked, own, (~side).astype(np.int64), "train"
+            )
+            better = refined(side, answer.balanced_gain())
+            if (better == side).all():
+                break
+            side = better
+        return (asked, side) if self._large_enough(side) else None
+
+    def _without(self, moves: Singles, asked: Ints, side: Bools, fresh: Fresh) -> Singles:
+        """How each device's child would have moved its model without the device, which must not judge itself."""
+        totals = np.array([self.samples[asked[child]].sum() for child in (~side, side)], dtype=np.float64)
+        weights, own = self.samples[asked].astype(np.float64), side.astype(np.int64)
+        total = totals[own]
+        mine = fresh.updates[np.isin(fresh.devices, asked)]
+        left = np.maximum(total - weights, 1e-9)
+        return ((total / left)[:, None] * moves[own] - (weights / left)[:, None] * mine).astype(np.float32)
+
+    def _large_enough(self, side: Bools) -> bool:
+        return min(int(side.sum()), int((~side).sum())) >= self.config.min_cluster_size
+
+    def _children(self, asked: Ints, side: Bools, model: Singles, fresh: Fresh) -> Singles:
+        return np.stack([fresh.average(model, asked[child], self.samples) for child in (~side, side)])
+
+    def _trial(self, asked: Ints, side: Bools, model: Singles, fresh: Fresh) -> Trial:
+        parent = fresh.average(model, asked, self.samples)
+        models = np.concatenate([self._children(asked, side, model, fresh), parent[None]])
+        own = side.astype(np.int64)
+        other = self.trainer.compare(models, asked, own, 1 - own)
+        return Trial.of(side, other, self.trainer.compare(models, asked, own, np.full_like(own, 2)))
+
+    # -------------------------------------------------------------------------------- stopping
+
+    def losses(self, state: ServerState, leaf: Node, present: Ints) -> Floats:
+        """Each device's last known loss on held-out images, with those just heard under the model they trained."""
+        answer = self.trainer.evaluate(state.models[leaf.name][None], present, np.zeros_like(present), "validation")
+        losses = state.losses.copy()
+        losses[present] = answer.loss
+        return losses
+
+    def stands_still(self, outlook: Outlook, round_: int) -> bool:
+        """No progress for some rounds, and no cut that was worth it."""
+        return outlook.trials > 0 and not outlook.passed and round_ - outlook.best_round >= self.config.patience
+
+    # -------------------------------------------------------------------------------- reviewing
+
+    def review_due(self, state: ServerState) -> bool:
+        """Every few rounds, and before a cluster is tried: a device in the wrong place would look like a group."""
+        every = self.config.review_every
+        soon = (self.outlook(state, leaf).next_trial == state.round + 1 for leaf in state.tree.leaves())
+        return every > 0 and (state.round % every == 0 or any(soon))
+
+    def review(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
+        """Move devices that another cluster's model serves better; then merge two clusters that are one."""
+        names = [leaf.name for leaf in state.tree.leaves()]
+        if len(names) < 2 or len(heard) == 0:
+            return state, []
+        tree, moves = self.replaced(state.tree, state.models, heard, "moved")
+        state, merges = self._merged(replace(state, tree=tree), heard)
+        return state, moves + merges
+
+    def replaced(self, tree: Tree, models: Mapping[str, Singles], devices: Ints, kind: str) -> tuple[Tree, list[Event]]:
+        """Each device in the leaf that serves its images best, if that is beyond doubt.
+
+        Held-out images are few but unbiased; training images speak for the leaf they were trained in, so if even they
+        prefer another one, that counts.
+        """
+        names = [leaf.name for leaf in tree.leaves()]
+        stacked = np.stack([models[name] for name in names])
+        events = []
+        for share in SHARES:
+            own = _positions(tree, names)[devices]
+            best = self._losses(stacked, devices, share).argmin(axis=0)
+            for row in np.flatnonzero(best != own):
+                device, to = int(devices[row]), names[best[row]]
+                ask = stacked, devices[[row]], best[[row]], own[[row]]
+                gain, p_value = self.trainer.compare(*ask, share).test()
+                source = tree.leaf_of()[device]
+                if p_value >= MOVE_LEVEL or to not in (leaf.name for leaf in tree.leaves()):
+                    continue
+                last = len(tree.nodes[source].devices) == 1
+                tree = tree.merge(source, to) if last else tree.move(device, to)
+                events.append(Event(kind, to, device, {"from": source, "gain": gain, "p_value": p_value}))
+        return tree, events
+
+    def _losses(self, models: Singles, devices: Ints, share: Share) -> Floats:
+        """Of every model on a share of every device's images."""
+        each = np.repeat(np.arange(len(models)), len(devices))
+        answer = self.trainer.evaluate(models, np.tile(devices, len(models)), each, share)
+        return answer.loss.reshape(len(models), len(devices))
+
+    def _merged(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
+        """The two clusters whose models suit each other's devices best become one if both gain by it."""
+        names = [leaf.name for leaf in state.tree.leaves()]
+        own = _positions(state.tree, names)[heard]
+        if len(names) < 2 or len(np.unique(own)) < 2:
+            return state, []
+        losses = self._losses(np.stack([state.models[name] for name in names]), heard, "validation")
+        mine = losses[own, np.arange(len(heard))]
+        costs = np.full((len(names), len(names)), np.inf)
+        for a in np.unique(own):
+            strange = (losses - mine)[:, own == a].mean(axis=1)
+            costs[a] = np.where(np.arange(len(names)) == a, np.inf, strange)
+        first, second = np.unravel_index(np.argmin(costs + costs.T), costs.shape)
+        if not np.isfinite(costs[first, second] + costs[second, first]):
+            return state, []
+        return self._merge_if_better(state, heard, (names[min(first, second)], names[max(first, second)]))
+
+    def _merge_if_better(
+        self, state: ServerState, heard: Ints, pair: tuple[str, str]
+    ) -> tuple[ServerState, list[Event]]:
+        members = [state.tree.members(name) for name in pair]
+        weights = np.array([self.samples[each].sum() for each in members], dtype=np.float64)
+        both = np.stack([state.models[name] for name in pair])
+        together = ((weights / weights.sum()).astype(np.float32) @ both).astype(np.float32)
+        models, tests = np.concatenate([both, together[None]]), []
+        for position, each in enumerate(members):
+            asked = np.intersect1d(heard, each)
+            answer = self.trainer.compare(models, asked, np.full_like(asked, 2), np.full_like(asked, position))
+            tests.append(answer.test())
+        if max(p for _, p in tests) >= self.config.level:
+            return state, []
+        into, name = pair
+        outlooks = {key: value for key, value in state.outlooks.items() if key not in pair}
+        state = replace(
+            state,
+            tree=state.tree.merge(name, into),
+            models={**state.models, into: together},
+            outlooks={**outlooks, into: Outlook(next_trial=state.round + max(1, state.round // 2))},
+        )
+        detail = {"merged": name, "gain": [gain for gain, _ in tests], "p_value": [p for _, p in tests]}
+        return state, [Event("merge", into, detail=detail)]
+
+
+def _positions(tree: Tree, names: list[str]) -> Ints:
+    """For each device the position of its leaf among the names."""
+    places = {name: position for position, name in enumerate(names)}
+    return np.array([places[name] for name in tree.leaf_of()], dtype=np.int64)
