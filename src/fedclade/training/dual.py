@@ -2,8 +2,8 @@
 
 SGD moves the first layer by outer products of gradients and images: W = W0 + A'X, where X has a row for each image and
 A a row of hidden units for each. The steps see nothing of W but what the layer makes of the images, Z = XW' + bias, and
-Z moves by (XX' + 1)A, where the 1 is the bias. So the products XX' and the first Z are worked out once; a step takes its
-rows of Z, goes through the layers above, and adds the products with its images, times its gradient, to Z. That is one
+Z moves by (XX' + 1)A, where the 1 is the bias. So the products XX' and the first Z are worked out once; a step takes
+its rows of Z, goes through the layers above, and adds the products with its images, times its gradient, to Z: one
 GEMM as long as the number of images instead of two as long as the number of pixels. In the end one GEMM gives W.
 
 Matrices this small are multiplied by SciPy's BLAS, whose calls cost a third of torch's; both work on the same memory.
