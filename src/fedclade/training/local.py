@@ -113,7 +113,7 @@ class Local:
         program = self._program
         assert program is not None
 
-        @torch.no_grad()
+        @torch.inference_mode()
         def gradients(batch: torch.Tensor) -> None:
             program.gradients(features, one_hot, batch, shape)
 
