@@ -256,8 +256,11 @@ def test_dual_steps_are_for_few_samples_and_several_epochs():
         [nn.Conv2d(2, 9, (3, 2), padding=(1, 1)), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9 * 5 * 5, 5)],
         [nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 8, 2, padding=1), nn.MaxPool2d(2), nn.ReLU(),
          nn.Flatten(), nn.Linear(8 * 2 * 2, 6), nn.ReLU(), nn.Linear(6, 5)],
+        [nn.Conv2d(2, 3, (3, 2)), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(3, 9, (2, 3)), nn.MaxPool2d(2), nn.ReLU(),
+         nn.Flatten(), nn.Linear(9, 5)],
+        [nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 80, 5)],
     ],
-    ids=["no pooling", "padding and odd sizes", "two convolutions"],
+    ids=["no pooling", "padding and odd sizes", "two convolutions", "split lines", "two convolutions, no pooling"],
 )  # fmt: skip
 def test_the_lean_step_has_autograds_gradients(layers):
     torch.manual_seed(0)

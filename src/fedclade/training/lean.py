@@ -3,8 +3,11 @@
 Found by measuring on one core (``make bench``): at the usual batch of 32 a small convolutional net spends most of its
 time not in arithmetic but in pooling, strided access, fresh memory, and the bookkeeping of autograd and Python. So:
 
-- in the layout channels × height × width × batch every window of an image is a run of whole vectors: gathering columns
-  for a GEMM is a plain copy, 2×2 max pooling a few vectorised maxima, its gradient a few fused thresholds;
+- in the layout channels × height × width × batch every window of an image is a run of whole vectors, so gathering
+  columns for a GEMM is a plain copy;
+- a convolution with 2×2 max pooling behind it is worked out in blocks of the four outputs that are pooled: a quarter of
+  the columns, each a little longer, make a GEMM of four times the rows, which is a far better shape for few channels,
+  and pooling is a few maxima of whole matrices, its gradient a few fused thresholds;
 - a dense layer is one GEMM without a transpose, and gradients go straight into one flat vector;
 - all memory and all views of it are made once for each batch size: a step is a fixed list of operations.
 
@@ -105,11 +108,14 @@ def _dense(module: nn.Linear, x: torch.Tensor, first: bool) -> _Planned:
     return _Planned(out, [partial(torch.addmm, bias, weight, x, out=out)], backward)
 
 
-def _convolution(module: nn.Conv2d, side: int, x: torch.Tensor, first: bool) -> _Planned:
+def _convolution(module: nn.Conv2d, side: int, split: bool, x: torch.Tensor, first: bool) -> _Planned:
     """Stride 1, by GEMM on columns; with ``side = 2`` also 2×2 max pooling and ReLU.
 
     A column holds all the pixels that a block of side × side outputs sees, so for each of the block's outputs there is
     a row of kernels, shifted to its place. Sizes: channels c to o, kernel a × b, blocks p × q, batch n.
+
+    With ``split`` the lines of the output have their even places first, then the odd ones, as two axes: the windows of
+    a next layer, which are two places apart, then lie in memory as longer runs.
     """
     bias = module.bias
     assert bias is not None
@@ -121,16 +127,18 @@ def _convolution(module: nn.Conv2d, side: int, x: torch.Tensor, first: bool) -> 
     if top or left:
         padded = torch.zeros(c, x.shape[1] + 2 * top, x.shape[2] + 2 * left, x.shape[3])
         forward.append(partial(_inside(padded, top, left).copy_, x))
-    _, h, w, n = padded.shape
-    p, q = (h - a + 1) // side, (w - b + 1) // side
+    n = padded.shape[-1]
+    p, q = (padded.shape[1] - a + 1) // side, (padded[0, 0].numel() // n - b + 1) // side
+    split = split and q % 2 == 0
     high, wide = a + side - 1, b + side - 1  # what a block sees
+    seen = _windows(padded, (high, wide), (p, q), side, split)
     columns = torch.empty(c * high * wide, p * q * n)
     kernels = torch.zeros(side, side, o, c, high, wide)
     rows = kernels.view(side * side * o, -1)
     outputs = torch.empty(side, side, o, p * q * n)
     forward += [
         partial(np.copyto, _shifted(kernels, weight.shape), weight.numpy()),
-        partial(columns.view(c, high, wide, p, q, n).copy_, _windows(padded, (high, wide), (p, q), side)),
+        partial(columns.view(seen.shape).copy_, seen),
         partial(torch.mm, rows, columns, out=outputs.view(len(rows), -1)),
     ]
     if side == 1:
@@ -159,22 +167,25 @@ def _convolution(module: nn.Conv2d, side: int, x: torch.Tensor, first: bool) -> 
             return None, operations
         of_columns, below = torch.empty_like(columns), torch.empty_like(padded)
         operations += [partial(torch.mm, rows.t(), of_rows, out=of_columns), below.zero_]
-        by_pixel = of_columns.view(c, high, wide, p, q, n)
+        windows, by_pixel = _windows(below, (high, wide), (p, q), side, split), of_columns.view(seen.shape)
+        across = side // seen.shape[3]
         for i in range(0, high, side):  # pixels that are as far apart as blocks are never the same one
-            for j in range(0, wide, side):
-                part = by_pixel[:, i : i + side, j : j + side]
-                windows = _windows(below[:, i:, j:], (part.shape[1], part.shape[2]), (p, q), side)
-                operations.append(partial(windows.add_, part))
+            for j in range(0, seen.shape[2], across):
+                some = (slice(None), slice(i, i + side), slice(j, j + across))
+                operations.append(partial(windows[some].add_, by_pixel[some]))
         return _inside(below, top, left), operations
 
-    return _Planned(out.view(o, p, q, n), forward, backward)
+    return _Planned(out.view(o, p, *((2, q // 2) if split else (q,)), n), forward, backward)
 
 
-def _windows(x: torch.Tensor, size: tuple[int, int], count: tuple[int, int], step: int) -> torch.Tensor:
-    """A view of the windows of an image: channels × height × width of a window × count × batch."""
-    along_c, along_h, along_w, _ = x.stride()
-    strides = (along_c, along_h, along_w, step * along_h, step * along_w, 1)
-    return x.as_strided((len(x), *size, *count, x.shape[3]), strides, x.storage_offset())
+def _windows(x: torch.Tensor, size: tuple[int, int], count: tuple[int, int], step: int, split: bool) -> torch.Tensor:
+    """A view of an image's windows: channels, a window's height and width (as two axes), rows and columns, batch."""
+    if x.dim() == 4:
+        x = x[:, :, None]
+    (high, wide), (along_c, along_h, odd, along_w, _), parts = size, x.stride(), x.shape[2]
+    strides = (along_c, along_h, along_w, odd, step * along_h, step // parts * along_w, 1)
+    windows = x.as_strided((len(x), high, wide // parts, parts, *count, x.shape[4]), strides)
+    return torch.unflatten(windows, 5, (count[1] // 2, 2)).transpose(5, 6) if split else windows
 
 
 def _shifted(kernels: torch.Tensor, shape: torch.Size) -> Singles:
@@ -269,8 +280,13 @@ def _layer(modules: list[nn.Module]) -> tuple[Layer | None, int]:
         case nn.Conv2d(
             stride=(1, 1), dilation=(1, 1), groups=1, padding_mode="zeros", bias=torch.Tensor(), padding=(_, _)
         ) if module.out_channels <= FEW_CHANNELS:
-            pooled = len(modules) > 2 and _halves(modules[1]) and type(modules[2]) is nn.ReLU
-            return (partial(_convolution, module, 2), 3) if pooled else (partial(_convolution, module, 1), 1)
+            if not _pooled(modules):
+                return partial(_convolution, module, 1, False), 1
+            following = modules[3] if _pooled(modules[3:]) else None
+            split = (
+                isinstance(following, nn.Conv2d) and following.padding == (0, 0) and following.kernel_size[1] % 2 == 1
+            )
+            return partial(_convolution, module, 2, split), 3
         case nn.ReLU():
             return _relu, 1
         case nn.Flatten(start_dim=1, end_dim=-1):
@@ -278,9 +294,12 @@ def _layer(modules: list[nn.Module]) -> tuple[Layer | None, int]:
     return None, 0
 
 
-def _halves(module: nn.Module) -> bool:
-    """Whether it is plain 2×2 max pooling."""
-    match module:
-        case nn.MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def _pooled(modules: list[nn.Module]) -> bool:
+    """Whether the first is followed by plain 2×2 max pooling and ReLU."""
+    match modules[1:3]:
+        case [
+            nn.MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=False),
+            nn.ReLU(),
+        ]:
             return True
     return False
