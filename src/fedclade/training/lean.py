@@ -23,16 +23,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedclade.arrays import Singles
-
 FEW_CHANNELS = 16  # with more output channels than this, oneDNN's convolutions are faster
 
 Operation: TypeAlias = Callable[[], object]
 # from the gradient of a layer's output: that of its input (None if nobody needs it), and how both are worked out
 Backward: TypeAlias = Callable[[torch.Tensor], tuple[torch.Tensor | None, list[Operation]]]
 
-# the same for pooling, which also leaves the gradient of what it gave, without what ReLU cut off, in the second tensor
-PoolBackward: TypeAlias = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, list[Operation]]]
+# the same for pooling; it leaves what ReLU lets through of the gradient in the second tensor
+PoolBackward: TypeAlias = Callable[[torch.Tensor, torch.Tensor], list[Operation]]
 
 
 class _Planned(NamedTuple):
@@ -149,25 +147,29 @@ def _convolution(module: nn.Conv2d, side: int, split: bool, x: torch.Tensor, fir
         forward += more
 
     def backward(gradient: torch.Tensor) -> tuple[torch.Tensor | None, list[Operation]]:
-        flat = torch.empty_like(out)
+        """In the memory of the way there, where it can be: less of it stays in the cache."""
+        flat = torch.empty_like(out) if pool_back else out
         operations: list[Operation] = [partial(flat.view(gradient.shape).copy_, gradient)]
-        of_outputs = flat
         if pool_back:
-            of_outputs, operations = pool_back(gradient, flat)
+            operations = pool_back(gradient, flat)
         operations.append(partial(torch.sum, flat, 1, out=_gradient(bias)))
-        of_kernels, of_rows = torch.empty_like(kernels), of_outputs.view(len(rows), -1)
+        of_kernels, of_rows = torch.empty_like(kernels), outputs.view(len(rows), -1)
         if o < 8:  # few rows are faster
-            few = of_outputs.view(side * side, o, -1), columns.t().expand(side * side, -1, -1)
+            few = outputs.view(side * side, o, -1), columns.t().expand(side * side, -1, -1)
             operations.append(partial(torch.bmm, *few, out=of_kernels.view(side * side, o, -1)))
         else:
             operations.append(partial(torch.mm, of_rows, columns.t(), out=of_kernels.view(len(rows), -1)))
-        target = _gradient(module.weight).numpy()
-        operations.append(partial(np.sum, _shifted(of_kernels, weight.shape), (0, 1), out=target))
+        places = _shifted(torch.arange(kernels.numel()).view(kernels.shape), weight.shape).reshape(side * side, -1)
+        shares, target = np.empty(places.shape, dtype=np.float32), _gradient(module.weight).view(-1).numpy()
+        operations += [
+            partial(of_kernels.numpy().take, places, None, shares, "clip"),  # "raise" would copy once more
+            partial(shares.sum, 0, out=target),
+        ]
         if first:
             return None, operations
-        of_columns, below = torch.empty_like(columns), torch.empty_like(padded)
-        operations += [partial(torch.mm, rows.t(), of_rows, out=of_columns), below.zero_]
-        windows, by_pixel = _windows(below, (high, wide), (p, q), side, split), of_columns.view(seen.shape)
+        below = torch.empty_like(padded)
+        operations += [partial(torch.mm, rows.t(), of_rows, out=columns), below.zero_]
+        windows, by_pixel = _windows(below, (high, wide), (p, q), side, split), columns.view(seen.shape)
         across = side // seen.shape[3]
         for i in range(0, high, side):  # pixels that are as far apart as blocks are never the same one
             for j in range(0, seen.shape[2], across):
@@ -188,7 +190,7 @@ def _windows(x: torch.Tensor, size: tuple[int, int], count: tuple[int, int], ste
     return torch.unflatten(windows, 5, (count[1] // 2, 2)).transpose(5, 6) if split else windows
 
 
-def _shifted(kernels: torch.Tensor, shape: torch.Size) -> Singles:
+def _shifted(kernels: torch.Tensor, shape: torch.Size) -> np.ndarray:
     """A view of the kernels within what a block sees: for output (r, s) of the block shifted by (r, s)."""
     r, s, o, c, i, j = kernels.stride()
     return kernels.as_strided((*kernels.shape[:2], *shape), (r + i, s + j, o, c, i, j)).numpy()
@@ -201,7 +203,7 @@ def _inside(padded: torch.Tensor, top: int, left: int) -> torch.Tensor:
 def _pool_relu(blocks: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, list[Operation], PoolBackward]:
     """Max pooling of blocks (2 × 2 × channels × positions), bias, ReLU; and the way back.
 
-    A gradient goes to the first of several largest inputs, as torch does it.
+    A gradient goes to the first of several largest inputs, as torch does it; it takes the place of the blocks.
     """
     lines, out = torch.empty(blocks.shape[1:]), torch.empty(blocks.shape[2:])
     forward: list[Operation] = [
@@ -211,26 +213,22 @@ def _pool_relu(blocks: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, 
         partial(out.clamp_min_, 0),
     ]
 
-    def backward(gradient: torch.Tensor, flat: torch.Tensor) -> tuple[torch.Tensor, list[Operation]]:
-        of_lines, of_blocks = torch.empty_like(lines), torch.empty_like(blocks)
-        return of_blocks, [
+    def backward(gradient: torch.Tensor, flat: torch.Tensor) -> list[Operation]:
+        return [
             _where_positive(gradient, out.view(gradient.shape), flat.view(gradient.shape)),
-            *_share(flat, (lines[0], lines[1]), (of_lines[0], of_lines[1])),
-            *_share(of_lines, (blocks[:, 0], blocks[:, 1]), (of_blocks[:, 0], of_blocks[:, 1])),
+            *_share(flat, lines[0], lines[1]),
+            *_share(lines, blocks[:, 0], blocks[:, 1]),
         ]
 
     return out, forward, backward
 
 
-def _share(
-    gradient: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor], out: tuple[torch.Tensor, torch.Tensor]
-) -> list[Operation]:
-    """The gradient of a maximum: to the second of the pair where it is strictly larger, else to the first."""
-    difference = torch.empty(gradient.shape)
+def _share(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> list[Operation]:
+    """The gradient of a maximum of two, in their place: the second's where it is strictly larger, else the first's."""
     return [
-        partial(torch.sub, pair[1], pair[0], out=difference),
-        _where_positive(gradient, difference, out[1]),
-        partial(torch.sub, gradient, out[1], out=out[0]),
+        partial(second.sub_, first),
+        _where_positive(gradient, second, second),
+        partial(torch.sub, gradient, second, out=first),
     ]
 
 
