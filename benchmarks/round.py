@@ -192,6 +192,7 @@ def run(options: Options) -> Report:
             f"{text}\n\n"
             f"Fastest setting against fedclade's auto engine: {', '.join(best)} (goal: {GOALS[model]}×)"
         )
+        print(texts[-1], end="\n\n", file=sys.stderr, flush=True)  # a long run that is stopped still tells something
     settings = {
         "devices": devices,
         "images": images,

@@ -16,6 +16,7 @@ from fedclade.randomness import derived_seed, generator
 from fedclade.statistics import Paired, paired
 from fedclade.training import Evaluation, Share
 from fedclade.training.batched import DenseStack
+from fedclade.training.dual import DualProgram
 from fedclade.training.flat import bind
 from fedclade.training.lean import compile_lean
 
@@ -50,8 +51,10 @@ class Local:
         self._program = compile_lean(self._module) if step == "lean" and on_cpu else None
         if step == "lean" and on_cpu and self._program is None:  # autograd, but in the layout oneDNN likes best
             self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
-        stackable = step == "batched" and on_cpu and DenseStack.fits(self._module)
-        self._stack = DenseStack(self._module) if stackable else None
+        dense = on_cpu and DenseStack.fits(self._module)
+        plain = not config.training.momentum and not config.training.weight_decay
+        self._dual = DualProgram(self._module) if step == "lean" and dense and plain else None
+        self._stack = DenseStack(self._module) if step == "batched" and dense else None
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
 
     def inputs(self, positions: torch.Tensor) -> torch.Tensor:
@@ -73,20 +76,27 @@ class Local:
         self._module.train()
         before = self._load(start).clone()
         positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
-        gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
-        momentum = torch.zeros_like(self._weights) if self.config.momentum else None
-        rate = self.rate(round_)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed(self._seed, "dropout", round_, device))
-            for order in self.orders(round_, device):
-                for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
-                    gradients(batch)
-                    self._descend(rate, momentum)
+        orders, rate = self.orders(round_, device), self.rate(round_)
+        if self._dual and self._dual.pays(len(positions), self.config.epochs):
+            images, labels = self.inputs(positions).flatten(1), self._labels[positions]
+            self._dual.train(images, labels.numpy(), orders, self.config.batch_size, rate)
+        else:
+            self._steps(positions, orders, rate, derived_seed(self._seed, "dropout", round_, device))
         difference = self._weights - before
         if self._order is not None:
             difference = torch.empty_like(difference).index_copy_(0, self._order, difference)
         update: Singles = difference.cpu().numpy()
         return update
+
+    def _steps(self, positions: torch.Tensor, orders: list[Ints], rate: float, dropout_seed: int) -> None:
+        gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
+        momentum = torch.zeros_like(self._weights) if self.config.momentum else None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(dropout_seed)
+            for order in orders:
+                for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
+                    gradients(batch)
+                    self._descend(rate, momentum)
 
     def _autograd_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
         images, labels = self.inputs(positions), self._labels[positions]
@@ -104,7 +114,7 @@ class Local:
         program = self._program
         assert program is not None
 
-        @torch.no_grad()
+        @torch.inference_mode()
         def gradients(batch: torch.Tensor) -> None:
             program.gradients(features, one_hot, batch, shape)
 
