@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedclade.arrays import Bools, Floats, Ints, Singles
-from fedclade.clustering import CutFacts, Node, Outlook, Tree, Trial, agreement, refined
+from fedclade.clustering import CutFacts, Node, Outlook, Tree, Trial, agreement, bipartition, refined, without_labels
 from fedclade.clustering.trial import AGREEMENT
 from fedclade.config import Config
 from fedclade.state import Event, Fresh, ServerState
 from fedclade.training import Share, Trainer
 
 REFINEMENTS = 5  # at most, before a trial
+FEW_DEVICES = 1000  # of more, only the similarities as they are make a guess: the rest needs K³ operations
 SHARES: tuple[Share, ...] = ("validation", "train")
 MOVE_LEVEL = 0.01
 WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
@@ -50,18 +51,19 @@ class Automatic:
     def tried(
         self, state: ServerState, leaf: Node, cut: Cut | None, fresh: Fresh
     ) -> tuple[Cut | None, Outlook, list[Event]]:
-        """Refine a cut and try it on the devices just heard; given back if it may be carried out."""
-        outlook, model = self.outlook(state, leaf), state.models[leaf.name]
-        if cut is None or not (found := self._refined(cut, model, fresh)):
-            return None, outlook.refused(state.round, leaf.born_round), []
-        asked, side = found
-        trial = self._trial(asked, side, model, fresh)
+        """Try a cut and others like it on the devices just heard; the best is given back if it may be carried out."""
+        outlook = self.outlook(state, leaf)
+        refused = outlook.refused(state.round, leaf.born_round)
+        found = None if cut is None else self._best(cut, state.models[leaf.name], fresh)
+        if cut is None or found is None:
+            return None, refused, []
+        asked, side, trial = found
         second, everyone = set(asked[side].tolist()), set(asked.tolist())
         alike = agreement(second, set(outlook.passed), everyone & set(outlook.asked))
-        passed = trial.p_value < self.config.level
+        passed = trial.passed(self.config.level)
         event = Event("trial", leaf.name, detail={"passed": passed, "agreement": alike, **vars(trial)})
         if not passed:
-            return None, outlook.refused(state.round, leaf.born_round), [event]
+            return None, refused, [event]
         if alike < AGREEMENT:
             kept = replace(
                 outlook,
@@ -73,33 +75,38 @@ class Automatic:
             return None, kept, [event]
         return replace(cut, devices=asked, side=side, trial=trial), outlook, []
 
-    def _refined(self, cut: Cut, model: Singles, fresh: Fresh) -> tuple[Ints, Bools] | None:
-        """The devices of the cut just heard, each with the child whose model serves its training images better."""
+    def _best(self, cut: Cut, model: Singles, fresh: Fresh) -> tuple[Ints, Bools, Trial] | None:
+        """The most convincing of some cuts of the devices just heard."""
         here = np.isin(cut.devices, fresh.devices)
-        asked, side = cut.devices[here], cut.side[here]
+        asked = cut.devices[here]
+        guesses, pair = [cut.side[here]], np.ix_(here, here)
+        if len(asked) <= FEW_DEVICES:
+            own = np.zeros_like(asked)
+            counts = self.trainer.compare(model[None], asked, own, own, "train").samples
+            again = bipartition(
+                without_labels(cut.similarity[pair], counts), self.config.bipartition, self.config.min_cluster_size
+            )
+            guesses += [] if again is None else [again]
+        guesses += [self._refined(side, asked, model, fresh) for side in guesses]
+        cuts = {_canonical(side).tobytes(): side for side in guesses if self._large_enough(side)}
+        trials = [(self._trial(asked, side, model, fresh), side) for side in cuts.values()]
+        if not trials:
+            return None
+        trial, side = min(trials, key=lambda pair: (not pair[0].passed(1.0), pair[0].p_group))
+        return asked, side, replace(trial, cuts=len(trials))
+
+    def _refined(self, side: Bools, asked: Ints, model: Singles, fresh: Fresh) -> Bools:
+        """The cut as the devices' training images would have it, with the children's models made anew each time."""
         for _ in range(REFINEMENTS):
             if not self._large_enough(side):
-                return None
+                break
+            first = np.zeros_like(asked)
             children = self._children(asked, side, model, fresh)
-            without = self._without(children - model, asked, side, fresh) + model
-            own = 2 + np.arange(len(asked))
-            answer = self.trainer.compare(
-                np.concatenate([children, without]), asked, own, (~side).astype(np.int64), "train"
-            )
-            better = refined(side, answer.balanced_gain())
+            better = refined(side, self.trainer.compare(children, asked, first, first + 1, "train"))
             if (better == side).all():
                 break
             side = better
-        return (asked, side) if self._large_enough(side) else None
-
-    def _without(self, moves: Singles, asked: Ints, side: Bools, fresh: Fresh) -> Singles:
-        """How each device's child would have moved its model without the device, which must not judge itself."""
-        totals = np.array([self.samples[asked[child]].sum() for child in (~side, side)], dtype=np.float64)
-        weights, own = self.samples[asked].astype(np.float64), side.astype(np.int64)
-        total = totals[own]
-        mine = fresh.updates[np.isin(fresh.devices, asked)]
-        left = np.maximum(total - weights, 1e-9)
-        return ((total / left)[:, None] * moves[own] - (weights / left)[:, None] * mine).astype(np.float32)
+        return side
 
     def _large_enough(self, side: Bools) -> bool:
         return min(int(side.sum()), int((~side).sum())) >= self.config.min_cluster_size
@@ -110,9 +117,9 @@ class Automatic:
     def _trial(self, asked: Ints, side: Bools, model: Singles, fresh: Fresh) -> Trial:
         parent = fresh.average(model, asked, self.samples)
         models = np.concatenate([self._children(asked, side, model, fresh), parent[None]])
-        own = side.astype(np.int64)
-        other = self.trainer.compare(models, asked, own, 1 - own)
-        return Trial.of(side, other, self.trainer.compare(models, asked, own, np.full_like(own, 2)))
+        first, own = np.zeros_like(asked), side.astype(np.int64)
+        preference = self.trainer.compare(models, asked, first, first + 1)
+        return Trial.of(side, preference, self.trainer.compare(models, asked, own, first + 2))
 
     # -------------------------------------------------------------------------------- stopping
 
@@ -148,24 +155,27 @@ class Automatic:
         """Each device in the leaf that serves its images best, if that is beyond doubt.
 
         Held-out images are few but unbiased; training images speak for the leaf they were trained in, so if even they
-        prefer another one, that counts.
+        prefer another one, and the others do not object, that counts.
         """
         names = [leaf.name for leaf in tree.leaves()]
         stacked = np.stack([models[name] for name in names])
         events = []
-        for share in SHARES:
-            own = _positions(tree, names)[devices]
-            best = self._losses(stacked, devices, share).argmin(axis=0)
-            for row in np.flatnonzero(best != own):
-                device, to = int(devices[row]), names[best[row]]
-                ask = stacked, devices[[row]], best[[row]], own[[row]]
+        own = _positions(tree, names)[devices]
+        held_out, trained = (self._losses(stacked, devices, share) for share in SHARES)
+        for row, device in enumerate(devices.tolist()):
+            for share, losses in zip(SHARES, (held_out, trained), strict=True):
+                to = int(losses[:, row].argmin())
+                if to == own[row] or held_out[to, row] > held_out[own[row], row]:
+                    continue
+                ask = stacked, devices[[row]], np.array([to]), own[[row]]
                 gain, p_value = self.trainer.compare(*ask, share).test()
-                source = tree.leaf_of()[device]
-                if p_value >= MOVE_LEVEL or to not in (leaf.name for leaf in tree.leaves()):
+                source, target = tree.leaf_of()[device], tree.nodes[names[to]]
+                if p_value >= MOVE_LEVEL or target.merged_into is not None:
                     continue
                 last = len(tree.nodes[source].devices) == 1
-                tree = tree.merge(source, to) if last else tree.move(device, to)
-                events.append(Event(kind, to, device, {"from": source, "gain": gain, "p_value": p_value}))
+                tree = tree.merge(source, target.name) if last else tree.move(device, target.name)
+                events.append(Event(kind, target.name, device, {"from": source, "gain": gain, "p_value": p_value}))
+                break
         return tree, events
 
     def _losses(self, models: Singles, devices: Ints, share: Share) -> Floats:
@@ -221,3 +231,8 @@ def _positions(tree: Tree, names: list[str]) -> Ints:
     """For each device the position of its leaf among the names."""
     places = {name: position for position, name in enumerate(names)}
     return np.array([places[name] for name in tree.leaf_of()], dtype=np.int64)
+
+
+def _canonical(side: Bools) -> Bools:
+    """The same cut has one name, whichever child is called the second."""
+    return ~side if side[0] else side

@@ -40,8 +40,8 @@ class Placement:
 def place(folder: str | Path, *, data: str | Path | None = None, device: int | None = None) -> Placement:
     """Place the images of a file, or a device of the run's own population, in a finished run's tree.
 
-    The file is a NumPy archive (.npz) with ``images`` (uint8, N × C × H × W or N × H × W) and ``labels`` (N). A device's
-    test images are left out.
+    The file is a NumPy archive (.npz) with ``images`` (uint8, N × C × H × W or N × H × W) and ``labels`` (N). A
+    device's test images are left out.
     """
     run = Run(folder)
     if not run.finished:
@@ -62,8 +62,8 @@ def _walk(run: Run, local: Local, images: int) -> Placement:
     while nodes[here]["split"]:
         best = {child: min(_below(nodes, child), key=losses.__getitem__) for child in nodes[here]["children"]}
         chosen, refused = sorted(best, key=lambda child: losses[best[child]])
-        pair = (np.array([leaves.index(best[child])]) for child in (chosen, refused))
-        _, p_value = local.compare(models, me, *pair, "train").test()
+        first, second = (np.array([leaves.index(best[child])]) for child in (chosen, refused))
+        _, p_value = local.compare(models, me, first, second, "train").test()
         steps.append(Step(here, chosen, refused, losses[best[chosen]], losses[best[refused]], p_value))
         here = chosen
     leaf = _below(nodes, here)[0]

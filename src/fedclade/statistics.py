@@ -26,10 +26,9 @@ class Paired:
         """Of some of the devices."""
         return Paired(self.samples[chosen], self.mean[chosen], self.squares[chosen])
 
-    def balanced_gain(self) -> Floats:
-        """For each device the mean over its classes of the mean difference; 0 for a device without any."""
-        held = self.samples > 0
-        return np.asarray((self.mean * held).sum(axis=1) / np.maximum(1, held.sum(axis=1)))
+    def regardless_of_class(self) -> "Paired":
+        """The same with all images of a device as one class."""
+        return _from_sums(*(np.asarray(v.sum(axis=1, keepdims=True)) for v in self.sums()))
 
     def test(self) -> tuple[float, float]:
         """The mean difference with all classes equally weighted, and the p-value of its being 0 or less in truth.
@@ -37,43 +36,47 @@ class Paired:
         A t-test on what varies within the classes, for all devices together. Were the classes weighted as they occur,
         a model would win by merely expecting the labels that are frequent here. Too few images for that: one class.
         """
-        counts = self.samples.sum(axis=0)
+        counts, sums, squares = (v.sum(axis=0) for v in self.sums())
         held = counts > 0
         freedom = int(counts.sum()) - int(held.sum())
         if freedom < MIN_FREEDOM and held.sum() > 1:
-            samples, sums, squares = self._sums()
-            return _from_sums(
-                samples.sum(axis=1, keepdims=True), sums.sum(axis=1, keepdims=True), squares.sum(axis=1, keepdims=True)
-            ).test()
+            return self.regardless_of_class().test()
         if freedom < 1:
             return 0.0, 1.0
-        counts = counts[held]
-        _, sums, squares = (v.sum(axis=0)[held] for v in self._sums())
-        means = sums / counts
-        variance = max(0.0, float((squares - counts * means**2).sum())) / freedom
-        gain, error = float(means.mean()), float(np.sqrt(variance * (1.0 / counts).sum()) / len(counts))
-        if error == 0:
-            return gain, 0.0 if gain > 0 else 1.0
-        return gain, float(special.stdtr(freedom, -gain / error))
+        counts, means = counts[held], sums[held] / counts[held]
+        variance = max(0.0, float((squares[held] - counts * means**2).sum())) / freedom
+        error = float(np.sqrt(variance * (1.0 / counts).sum()) / len(counts))
+        return float(means.mean()), p_above_zero(float(means.mean()), error, freedom)
 
-    def _sums(self) -> tuple[Ints, Floats, Floats]:
+    def sums(self) -> tuple[Floats, Floats, Floats]:
+        """Number, sum and sum of squares of the differences."""
         weights = self.samples.astype(np.float64)
-        return self.samples, weights * self.mean, weights * self.squares
+        return weights, weights * self.mean, weights * self.squares
 
 
-def _from_sums(samples: Ints, sums: Floats, squares: Floats) -> Paired:
-    some = np.maximum(1, samples)
-    return Paired(samples, sums / some, squares / some)
+def p_above_zero(estimate: float, error: float, freedom: int) -> float:
+    """One-sided t-test: how likely so high an estimate is, or a higher one, if in truth it is 0 or less."""
+    if error == 0:
+        return 0.0 if estimate > 0 else 1.0
+    return float(special.stdtr(freedom, -estimate / error))
+
+
+def _from_sums(counts: Floats, sums: Floats, squares: Floats) -> Paired:
+    some = np.maximum(1, counts)
+    return Paired(counts.astype(np.int64), sums / some, squares / some)
 
 
 def paired(differences: Floats, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Paired:
     """Sum up differences by their device and class."""
     cells = rows * shape[1] + columns
     size = shape[0] * shape[1]
-    counts = np.bincount(cells, minlength=size).reshape(shape)
     values = differences.astype(np.float64)
-    sums, squares = (np.bincount(cells, v, size).astype(np.float64).reshape(shape) for v in (values, values**2))
-    return _from_sums(counts, sums, squares)
+    return _from_sums(
+        *(
+            np.bincount(cells, v, size).astype(np.float64).reshape(shape)
+            for v in (np.ones_like(values), values, values**2)
+        )
+    )
 
 
 def bootstrap_interval(values: Floats, seed: int = 0) -> tuple[float, float] | None:

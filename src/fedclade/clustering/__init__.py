@@ -12,7 +12,7 @@ from fedclade.clustering.similarity import (
     update_norms,
 )
 from fedclade.clustering.tree import ROOT, Node, Split, Tree
-from fedclade.clustering.trial import Outlook, Trial, agreement, refined
+from fedclade.clustering.trial import Outlook, Trial, agreement, refined, without_labels
 
 __all__ = [
     "ROOT",
@@ -38,4 +38,5 @@ __all__ = [
     "refined",
     "sketch",
     "update_norms",
+    "without_labels",
 ]

@@ -208,7 +208,8 @@ def event_lines(record: RoundRecord) -> Iterator[str]:
             word = "has stopped" if event.kind == "stop" else "is open again"
             yield f"round {record.round}: cluster {event.node} {word}"
         elif event.kind in ("moved", "placed"):
-            yield f"round {record.round}: device {event.device} goes from cluster {event.detail['from']} to {event.node}"
+            left = event.detail["from"]
+            yield f"round {record.round}: device {event.device} goes from cluster {left} to {event.node}"
         elif event.kind == "merge":
             yield f"round {record.round}: clusters {event.node} and {event.detail['merged']} become one"
         elif event.kind == "incident":
