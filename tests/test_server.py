@@ -1,7 +1,7 @@
 """The server's loop with made-up devices and links: every number can be worked out by hand.
 
 Each device pulls towards a target of its own, Δw = pull · (target − w), and its loss is its distance from there.
-Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, no warm-up, unless a test says otherwise.
+Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, fixed, no warm-up, unless a test says otherwise.
 """
 
 import math
@@ -22,6 +22,7 @@ from fedclade.state import ClusterRecord, Event, RoundRecord, ServerState
 from fedclade.training import Evaluation
 
 INF = float("inf")
+FIXED = ["clustering.thresholds=fixed", "clustering.bipartition=minmax", "clustering.warmup_rounds=0"]
 
 
 class PullingTrainer:
@@ -82,7 +83,7 @@ def make(
     everybody = np.arange(len(targets))
     each = np.ones(len(targets))
     server = Server(
-        configuration.load(None, ["clustering.warmup_rounds=0", *overrides]),
+        configuration.load(None, [*FIXED, *overrides]),
         PullingTrainer(targets, pull),
         GivenEdge(compute * each, upload * each, subchannels, broadcast),
         np.array(samples or [1] * len(targets)),
@@ -165,7 +166,8 @@ def test_a_split_takes_effect_in_its_round_and_each_child_averages_its_own_membe
 def test_a_split_is_told_with_its_members_its_second_and_how_clear_it_was():
     state, (record,) = play(make(LINE), 1)
     # cosines are 1 within and -1 across: gap 2, bound sqrt((1 + 1) / 2) = 1
-    facts = {"within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0, "gamma_max": None}
+    facts = {"within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0}
+    facts |= {"gamma_max": None, "gamma_error": None}
     assert record.events == [Event("split", "0", detail={"first": [0, 1], "second": [2, 3], **facts})]
     split = state.tree.nodes["0"].split
     assert (split.round, split.seconds) == (1, state.seconds)
@@ -176,7 +178,7 @@ def test_a_split_is_told_with_its_members_its_second_and_how_clear_it_was():
     [
         ("clustering.gamma=0.99", True),  # the bound is 1
         ("clustering.gamma=1.0", False),
-        ("clustering.gamma=estimated", True),  # 0.0: (2, 4) around 3 gives 1/3; 0.1: 0
+        ("clustering.gamma=estimated", False),  # two devices in a child say nothing of its error
         ("clustering.min_cluster_size=2", True),
         ("clustering.min_cluster_size=3", False),
         ("clustering.enabled=false", False),
@@ -189,6 +191,15 @@ def test_a_refused_split_means_going_on_with_one_model(override, splits):
     assert record.clusters[0].verdict == ("split" if splits else "go-on")
     assert kinds(record) == ([("split", "0")] if splits else [])
     assert len(clusters(state)) == (2 if splits else 1)
+
+
+def test_a_split_is_accepted_by_the_estimated_gamma_and_told_with_its_error():
+    state, _ = play(make(FACING, "clustering.gamma=estimated"), 1)
+    facts = state.tree.nodes["0"].split.facts
+    # |4 - 3| / 3; without one of the three it is 1/3, 1/3 or 0, whose jackknife error is sqrt(2/3 · 6/81) = 2/9
+    assert (facts.gamma_max, facts.gamma_error) == (pytest.approx(1 / 3), pytest.approx(2 / 9))
+    assert facts.gamma_bound == 1
+    assert len(clusters(state)) == 2
 
 
 def test_devices_unheard_at_a_split_go_to_the_child_their_last_update_is_closest_to_but_are_not_averaged():

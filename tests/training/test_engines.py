@@ -43,6 +43,7 @@ def population_of(sizes: list[int], shape: tuple[int, int, int] = (1, SIDE, SIDE
         source.images,
         source.labels,
         tuple(part[1:] for part in parts),
+        tuple(part[:0] for part in parts),
         tuple(part[:1] for part in parts),
         np.zeros(len(sizes), dtype=np.int64),
         5,
