@@ -305,6 +305,11 @@ class ClusteringConfig(Section):
         1.0, gt=0, le=1, description="weight of such an update, to the power of its age in rounds"
     )
 
+    trim: bool = Field(
+        False,
+        description="leave updates out of a cluster's average that point against the others'; guards against reversed "
+        "ones, at the expense of devices with unusual labels",
+    )
     sketch: int | None = Field(
         None,
         ge=16,

@@ -28,6 +28,7 @@ from fedclade.clustering import (
     judge,
     mean_similarity_to,
     mean_update_norm,
+    opposed,
     sketch,
     update_norms,
 )
@@ -82,14 +83,20 @@ class Grouping:
                 events.append(Event("placed", to, device, {"from": old, "by": "smallest loss"}))
         return tree, events
 
-    def unsound(self, computing: Ints, norms: Floats, leaf_of: list[str]) -> Mapping[int, str]:
+    def unsound(self, state: ServerState, computing: Ints, norms: Floats, leaf_of: list[str]) -> Mapping[int, str]:
         """Devices whose updates cannot be used, each with the reason."""
         reasons = {int(device): "not finite" for device in computing[~np.isfinite(norms)]}
-        for name in sorted({leaf_of[device] for device in computing}):
-            mine = np.array([leaf_of[device] == name for device in computing]) & np.isfinite(norms)
-            if np.count_nonzero(mine) >= ENOUGH_TO_COMPARE:
-                for row in np.flatnonzero(mine)[absurd(norms[mine], self.steps[computing[mine]])]:
-                    reasons[int(computing[row])] = f"norm {norms[row]:.3g}, usual is {np.median(norms[mine]):.3g}"
+        leaves = np.array(leaf_of)
+        for name in np.unique(leaves[computing]):
+            mine = (leaves[computing] == name) & np.isfinite(norms)
+            usual, steps = norms[mine], self.steps[computing[mine]]
+            silent = np.setdiff1d(np.flatnonzero((leaves == name) & (state.last_heard > 0)), computing)
+            if len(usual) < ENOUGH_TO_COMPARE and len(silent):  # those heard before tell what is usual, too
+                usual = np.concatenate([usual, update_norms(state.updates[silent])])
+                steps = np.concatenate([steps, self.steps[silent]])
+            if len(usual) >= ENOUGH_TO_COMPARE:
+                for row in np.flatnonzero(mine)[absurd(usual, steps)[: np.count_nonzero(mine)]]:
+                    reasons[int(computing[row])] = f"norm {norms[row]:.3g}, usual is {np.median(usual):.3g}"
         return reasons
 
     def after_round(
@@ -106,12 +113,15 @@ class Grouping:
             decide = self._decide_by_trial if self.automatic else self._decide_by_thresholds
             state, verdict, cut, more = decide(state, leaf, norms, fresh)
             events += more
-            before = state.models[leaf.name]
-            models = {**state.models, leaf.name: fresh.average(before, present, self.samples)}
+            before, aside = state.models[leaf.name], self._opposed(present, fresh)
+            events += [Event("trimmed", leaf.name, int(device)) for device in aside]
+            models = {**state.models, leaf.name: fresh.average(before, np.setdiff1d(present, aside), self.samples)}
             if cut is not None:
                 tree = self._carried_out(state, leaf.name, cut)
                 for child in tree.nodes[leaf.name].children:
-                    models[child] = fresh.average(before, tree.members(child), self.samples)
+                    mine = np.intersect1d(heard, tree.members(child))
+                    mine = np.setdiff1d(mine, self._opposed(mine, fresh))
+                    models[child] = fresh.average(before, mine, self.samples)
                 conventional = models[ROOT].copy() if leaf.name == ROOT else state.conventional
                 state = replace(state, tree=tree, conventional=conventional)
                 events.append(_split_event(tree.nodes[leaf.name], cut))
@@ -130,6 +140,12 @@ class Grouping:
             state, more = self.automatic.review(state, heard)
             events += more
         return state, clusters, events
+
+    def _opposed(self, present: Ints, fresh: Fresh) -> Ints:
+        """Whose updates are heard, but not averaged into the model."""
+        if not self.config.clustering.trim or len(present) < ENOUGH_TO_COMPARE:
+            return present[:0]
+        return present[opposed(_rows(fresh.updates, np.flatnonzero(np.isin(fresh.devices, present))))]
 
     # -------------------------------------------------------------------------------- automatic thresholds
 

@@ -96,7 +96,7 @@ class Server:
 
         timeline, arrived = plan.timeline, np.sort(plan.timeline.arrived)
         lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]
-        rejected = self.grouping.unsound(computing, norms, leaf_of)
+        rejected = self.grouping.unsound(state, computing, norms, leaf_of)
         heard = np.setdiff1d(arrived, np.union1d(lost, np.array(list(rejected), dtype=np.int64)))
         joules = self._joules(computing, plan, links)
         duration = self._duration(broadcast, timeline, deadline)

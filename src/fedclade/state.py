@@ -57,7 +57,10 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling: split, trial, stop, reopen, moved, merge, missed, lost, rejected, placed, incident."""
+    """Something worth telling.
+
+    split, trial, stop, reopen, moved, merge; placed, missed, lost, rejected, trimmed; incident.
+    """
 
     kind: str
     node: str

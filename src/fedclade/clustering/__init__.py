@@ -8,6 +8,7 @@ from fedclade.clustering.similarity import (
     discounted,
     mean_similarity_to,
     mean_update_norm,
+    opposed,
     sketch,
     update_norms,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "judge",
     "mean_similarity_to",
     "mean_update_norm",
+    "opposed",
     "refined",
     "sketch",
     "update_norms",

@@ -6,6 +6,8 @@ from scipy.linalg.blas import ssyrk
 from fedclade.arrays import Bools, Floats, Ints, Singles
 
 ABSURD = 10.0  # times the usual
+OPPOSED = 0.5  # of the usual cosine to the mean of the others, reversed
+COHERENT = 0.05  # usual cosine from which on a cluster has a direction
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 
 
@@ -20,6 +22,17 @@ def absurd(norms: Floats, steps: Ints) -> Bools:
     """Which of a cluster's updates are far too large, both as they are and for their number of local steps."""
     each = norms / steps
     return np.asarray((norms > ABSURD * np.median(norms)) & (each > ABSURD * np.median(each)))
+
+
+def opposed(updates: Singles) -> Bools:
+    """Which of a cluster's updates point against the mean of the others, about as much as usual ones with it."""
+    norms = np.maximum(update_norms(updates), 1e-30).astype(np.float32)
+    total = (1.0 / norms) @ updates
+    along, length = updates @ total / norms, float(total @ total)  # of unit updates: u·S, S·S
+    others = np.sqrt(np.maximum(length - 2.0 * along + 1.0, 1e-30))
+    cosines = (along - 1.0) / others
+    usual = float(np.median(cosines))
+    return np.asarray((cosines < -OPPOSED * usual) & (usual > COHERENT))
 
 
 def mean_update_norm(updates: Singles, weights: Floats) -> float:
