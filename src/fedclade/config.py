@@ -318,6 +318,11 @@ class ClusteringConfig(Section):
     )
 
     @property
+    def epsilons(self) -> tuple[float, ...]:
+        """ε1 and ε2 where they decide anything."""
+        return (self.epsilon1, self.epsilon2) if self.enabled and self.thresholds == "fixed" else ()
+
+    @property
     def age_limit(self) -> int:
         """What ``max_age`` comes to."""
         return self.max_age if self.max_age is not None else 10 if self.thresholds == "auto" else 0
