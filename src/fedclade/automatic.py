@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedclade.arrays import Bools, Floats, Ints, Singles
-from fedclade.clustering import CutFacts, Node, Outlook, Tree, Trial, agreement, bipartition, refined, without_labels
+from fedclade.clustering import (
+    CutFacts,
+    Node,
+    Outlook,
+    Tree,
+    Trial,
+    agreement,
+    bipartition,
+    cut_facts,
+    refined,
+    without_labels,
+)
 from fedclade.clustering.trial import AGREEMENT
 from fedclade.config import Config
 from fedclade.state import Event, Fresh, ServerState
@@ -73,7 +84,9 @@ class Automatic:
                 trials=outlook.trials + 1,
             )
             return None, kept, [event]
-        return replace(cut, devices=asked, side=side, trial=trial), outlook, []
+        here = np.flatnonzero(np.isin(cut.devices, asked))
+        facts = cut_facts(cut.similarity[np.ix_(here, here)], side, state.updates[asked], self.config)
+        return replace(cut, devices=asked, side=side, facts=facts, trial=trial), outlook, []
 
     def _best(self, cut: Cut, model: Singles, fresh: Fresh) -> tuple[Ints, Bools, Trial] | None:
         """The most convincing of some cuts of the devices just heard."""
