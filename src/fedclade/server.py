@@ -7,7 +7,7 @@ the round. All a round needs is in the state, so a checkpoint is the state writt
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -125,11 +125,26 @@ class RoundRecord:
         return float(self.device_joules.sum())
 
 
+class Conductor(Protocol):
+    """Carries a plan out where devices are real and may fail; in simulation all goes as planned."""
+
+    def announce(self, timeline: Timeline) -> None:
+        """Before training: who is to upload, in which order."""
+        ...
+
+    def outcome(self, timeline: Timeline) -> tuple[Timeline, Mapping[int, str]]:
+        """After it: the same devices with what really happened, and why some of them were not heard."""
+        ...
+
+
 class Server:
     """One run's unchanging parts."""
 
-    def __init__(self, config: Config, trainer: Trainer, edge: Edge, samples: Ints) -> None:
+    def __init__(
+        self, config: Config, trainer: Trainer, edge: Edge, samples: Ints, conductor: Conductor | None = None
+    ) -> None:
         self.config, self.trainer, self.edge, self.samples = config, trainer, edge, samples
+        self.conductor = conductor
         self.policy = find_policy(config.scheduling.policy)
         self.steps = local_steps(config.training, samples)
         self.stopwatch = Stopwatch()
@@ -149,6 +164,24 @@ class Server:
             energy_joules=np.zeros(devices),
             present_rounds=np.zeros(devices, dtype=np.int64),
             retry=np.zeros(0, dtype=np.int64),
+        )
+
+    def admit(self, state: ServerState, samples: Ints) -> ServerState:
+        """The state with room for devices that came since; they wait in the largest cluster until first heard."""
+        more = len(samples) - len(state.last_heard)
+        self.samples, self.steps = samples, local_steps(self.config.training, samples)
+        if more == 0:
+            return state
+        none = np.zeros(more, dtype=np.int64)
+        unheard = np.zeros((more, self.trainer.parameters), dtype=np.float32)
+        return replace(
+            state,
+            tree=state.tree.grown(more),
+            updates=np.concatenate([state.updates, unheard]),
+            last_heard=np.append(state.last_heard, none),
+            participation=np.append(state.participation, none),
+            energy_joules=np.append(state.energy_joules, np.zeros(more)),
+            present_rounds=np.append(state.present_rounds, none),
         )
 
     def finished(self, state: ServerState) -> str | None:
@@ -181,6 +214,8 @@ class Server:
         if self.policy.choose_uploads is None and self._over_budget(state, duration):
             return None
         models = self._stack(state.models, names)
+        if self.conductor is not None:
+            self.conductor.announce(timeline)
         updates = self._train(round_, models, computing, self._index(leaf_of, computing, names))
         if self.policy.choose_uploads is not None:  # the server must hear all norms before it can choose
             uploading = self._checked(
@@ -192,6 +227,10 @@ class Server:
             duration = self._duration(broadcast, timeline, deadline)
             if self._over_budget(state, duration):
                 return None
+        failed: Mapping[int, str] = {}
+        if self.conductor is not None:
+            timeline, failed = self.conductor.outcome(timeline)
+            duration = self._duration(broadcast, timeline, deadline)
 
         arrived = np.sort(timeline.arrived)
         lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]
@@ -215,7 +254,7 @@ class Server:
             retry=lost,
         )
         events += [
-            Event("missed", leaf_of[device], int(device), {"reason": reason})
+            Event("missed", leaf_of[device], int(device), {"reason": failed.get(device, reason)})
             for device, reason in _missed(timeline, links)
         ]
         events += [Event("lost", leaf_of[device], device) for device in lost.tolist()]
@@ -352,10 +391,10 @@ class Server:
         models = self._stack(state.models, leaves)
         each = np.repeat(np.arange(len(leaves)), len(new))
         answer = self.trainer.evaluate(models, np.tile(new, len(leaves)), each, "train")
-        best = answer.loss.reshape(len(leaves), len(new)).argmin(axis=0)
-        for device, choice in zip(new.tolist(), best, strict=True):
+        loss = np.where(np.isnan(answer.loss), np.inf, answer.loss).reshape(len(leaves), len(new))
+        for device, choice, least in zip(new.tolist(), loss.argmin(axis=0), loss.min(axis=0), strict=True):
             old, to = tree.leaf_of()[device], leaves[choice]
-            if old != to and len(tree.nodes[old].devices) > 1:
+            if old != to and np.isfinite(least) and len(tree.nodes[old].devices) > 1:
                 tree = tree.move(device, to)
                 events.append(Event("placed", to, device, {"from": old, "by": "smallest loss"}))
         return tree, events
@@ -495,11 +534,15 @@ class Server:
         everyone = np.arange(len(self.samples))
         leaf_of = state.tree.leaf_of()
         names = sorted(set(leaf_of))
-        own = self.trainer.evaluate(self._stack(state.models, names), everyone, self._index(leaf_of, everyone, names))
-        conventional = own
-        if state.conventional is not None:
-            conventional = self.trainer.evaluate(state.conventional[None], everyone, np.zeros_like(everyone))
-        return EvaluationRecord(leaf_of, own.accuracy, own.loss, conventional.accuracy)
+        models, own = self._stack(state.models, names), self._index(leaf_of, everyone, names)
+        if state.conventional is None:
+            answer = self.trainer.evaluate(models, everyone, own)
+            return EvaluationRecord(leaf_of, answer.accuracy, answer.loss, answer.accuracy)
+        models = np.concatenate([models, state.conventional[None]])  # asked in one go: devices may be far away
+        both = np.concatenate([own, np.full_like(everyone, len(names))])
+        answer = self.trainer.evaluate(models, np.tile(everyone, 2), both)
+        count = len(everyone)
+        return EvaluationRecord(leaf_of, answer.accuracy[:count], answer.loss[:count], answer.accuracy[count:])
 
     def models_by_devices(self, state: ServerState) -> tuple[list[str], Floats]:
         """Accuracy of every model of the tree, and of the conventional one, on every device."""
