@@ -8,32 +8,113 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
 
 from fedclade.errors import UserError
-from fedclade.flower.credentials import Credentials
+from fedclade.flower.credentials import Credentials, make_credentials
+from fedclade.runs import free_folder
 
 START_SECONDS = 60.0
+END_SECONDS = 5.0
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+
+
+APP = """[project]
+name = "demo"
+version = "1.0.0"
+description = "fedclade on one machine"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "fedclade"
+
+[tool.flwr.app.components]
+serverapp = "fedclade.flower.server_app:app"
+clientapp = "fedclade.flower.client_app:app"
+
+[tool.flwr.app.config]
+"""
+# Two groups that label 8×8 digits differently, so that no one model can serve both; and too few sub-channels for all.
+DEMO = {
+    "preset": "quickstart",
+    "resume": "",
+    "run.evaluate_every": 10,
+    "population.source": "digits",
+    "population.partition": "iid",
+    "incongruence.groups": "[1, 1]",
+    "model.name": "logistic",
+    "training.epochs": 2,
+    "training.learning_rate": 0.1,
+    "clustering.epsilon1": 0.4,
+    "clustering.epsilon2": 0.3,
+    "clustering.warmup_rounds": 1,
+}
+
+
+def run_demo(nodes: int, rounds: int, host: str, tls: bool, out: Path | None, tell: Callable[[str], None]) -> Path:
+    """Start everything, run, end everything; gives the run directory. What the server says is passed on."""
+    if nodes < 2:
+        raise UserError(f"--nodes {nodes}: must be at least 2")
+    if not tls:
+        refuse_strangers(host)
+    run = (out or free_folder(Path("runs"), "demo")).resolve()
+    signal.signal(signal.SIGTERM, _leave)
+    with tempfile.TemporaryDirectory(prefix="fedclade-demo-") as name:
+        folder = Path(name)
+        credentials = make_credentials(folder / "credentials", host, nodes) if tls else None
+        federation = LocalFederation(folder, host, credentials)
+        try:
+            tell(f"Starting a SuperLink at {federation.address} and {nodes} SuperNodes, {'TLS' if tls else 'insecure'}")
+            federation.start_superlink()
+            for node in range(nodes):
+                federation.start_member(node, f"partition-id={node} num-partitions={nodes}")
+            settings = {
+                **DEMO,
+                "out": str(run),
+                "run.rounds": rounds,
+                "population.devices": nodes,
+                "population.samples": 50 * nodes,
+                "edge.bandwidth_hz": 1e6 * max(1, nodes // 2),
+            }
+            federation.watch(federation.run(write_app(folder / "app", settings), {}), tell)
+        finally:
+            federation.close()
+    return run
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def write_app(folder: Path, settings: Mapping[str, object]) -> Path:
+    """A Flower app of fedclade's two parts with these settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name} = {as_toml(value)}\n" for name, value in settings.items()]
+    (folder / "pyproject.toml").write_text(APP + "".join(lines), "utf-8")
+    return folder
 
 
 class LocalFederation:
     """A SuperLink and SuperNodes as processes of this machine; all logs and Flower's own files are in one folder."""
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", credentials: Credentials | None = None) -> None:
-        if credentials is None and not is_loopback(host):
-            raise UserError(f"--host {host}: without TLS only this machine may connect; use 127.0.0.1, or add --tls")
+        if credentials is None:
+            refuse_strangers(host)
         self.folder, self.host, self._credentials = folder, host, credentials
         self.port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._commands: list[subprocess.Popen[str]] = []
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def address(self) -> str:
-        """Where the SuperLink listens."""
-        return f"{self.host}:{self.port}"
+        """Where the SuperLink is reached from here."""
+        everywhere = self.host in ("0.0.0.0", "::")
+        return f"{'127.0.0.1' if everywhere else self.host}:{self.port}"
 
     def start_superlink(self) -> subprocess.Popen[bytes]:
         """Start it and wait until it listens."""
@@ -45,7 +126,7 @@ class LocalFederation:
             words += [*self._credentials.superlink_options(), "--database", str(self.folder / "superlink.db")]
         process = self._start("superlink", words)
         until = time.monotonic() + START_SECONDS
-        while not listens(self.host, self.port):
+        while not listens(self.address):
             if process.poll() is not None or time.monotonic() > until:
                 raise UserError(f"the SuperLink did not start: see {self.folder / 'superlink.log'}")
             time.sleep(0.1)
@@ -62,6 +143,17 @@ class LocalFederation:
             words += ["--auth-supernode-private-key", str(key)] if key else []
         return self._start(name, words)
 
+    def start_member(self, node: int, node_config: str) -> subprocess.Popen[bytes]:
+        """Start SuperNode number ``node``; with TLS, register its key before."""
+        if self._credentials is None:
+            return self.start_node(f"node-{node}", node_config)
+        key = self._credentials.node_key(node)
+        register = self.flwr("supernode", "register", f"{key}.pub", "loopback")
+        said, _ = register.communicate(timeout=START_SECONDS)
+        if register.returncode != 0:
+            raise UserError(f"node {node} could not be registered: {' '.join(said.split())}")
+        return self.start_node(f"node-{node}", node_config, key)
+
     def flwr(self, *words: str) -> subprocess.Popen[str]:
         """A flwr command; ``loopback`` is the SuperLink's name."""
         environment = self._environment("user")
@@ -70,7 +162,7 @@ class LocalFederation:
         if self._credentials is not None:
             secure = f'root-certificates = "{self._credentials.authority}"'
         (home / "config.toml").write_text(f'[superlink.loopback]\naddress = "{self.address}"\n{secure}\n', "utf-8")
-        return subprocess.Popen(
+        command = subprocess.Popen(
             [tool("flwr"), *words],
             env=environment,
             cwd=self.folder,
@@ -78,16 +170,32 @@ class LocalFederation:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._commands.append(command)
+        return command
 
     def run(self, app: Path, settings: Mapping[str, object]) -> subprocess.Popen[str]:
         """Run an app; what it says can be read from the process."""
         changed = [word for name, value in settings.items() for word in ("-c", f"{name}={as_toml(value)}")]
         return self.flwr("run", str(app), "loopback", "--stream", *changed)
 
+    @staticmethod
+    def watch(run: subprocess.Popen[str], tell: Callable[[str], None]) -> None:
+        """Pass on what the server says, without Flower's own lines, until the run ends; raises if it failed."""
+        said = []
+        assert run.stdout is not None
+        for line in run.stdout:
+            said.append(line.rstrip())
+            if not any(word in line for word in ("INFO", "Success", "Using SuperLink")) and line.strip():
+                tell(line.rstrip())
+        if run.wait() != 0 or not any(line.startswith("Run  ") for line in said):
+            raise UserError("the run failed: see above")
+
     def close(self) -> None:
-        """End what was started."""
-        for process in reversed(self._processes):
-            end(process)
+        """End what was started, with all that it started."""
+        for command in self._commands:
+            command.kill()
+            command.wait()
+        end(self._processes)
 
     def _start(self, name: str, words: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -112,13 +220,15 @@ class LocalFederation:
         return {**os.environ, **QUIET, **changed}
 
 
-def end(process: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:
-    """End a process and those it started; after a while, for good."""
-    for number in (how, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End processes that lead a group, with their groups; those that do not go in time, for good."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
 
 
 def tool(name: str) -> str:
@@ -130,12 +240,14 @@ def tool(name: str) -> str:
     return found
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+def refuse_strangers(host: str) -> None:
+    """Without TLS, an address must be one that only this machine can reach."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        loopback = host == "localhost"
+    if not loopback:
+        raise UserError(f"--host {host}: without TLS only this machine may connect; use 127.0.0.1, or add --tls")
 
 
 def free_port() -> int:
@@ -146,9 +258,10 @@ def free_port() -> int:
         return port
 
 
-def listens(host: str, port: int) -> bool:
+def listens(address: str) -> bool:
     """Whether somebody answers there."""
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0):
         return True
     return False
 

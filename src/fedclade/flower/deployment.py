@@ -87,6 +87,7 @@ class GridTrainer:
         row = {device: i for i, device in enumerate(devices.tolist())}
         allowed = self._config.scheduling.deadline_seconds or self._edge.allowed_seconds(devices)
         turns = _Turns([device for device in self._order if device in row], self._edge.subchannels)
+        self._federation.log.note("began", "round", round=round_, deadline_seconds=round(allowed, 1))
         begun = time.monotonic()
         self._spans, self._failed, self._round = {}, {}, round_
         for device in row:

@@ -1,0 +1,142 @@
+"""The must-haves on real processes of this machine: SuperLink, SuperNodes, flwr run. Each test is a story."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_deployment import SETTINGS, simulated
+
+from fedclade import open_run
+from fedclade.flower.credentials import make_credentials
+from fedclade.flower.demo import LocalFederation, listens, write_app
+from fedclade.flower.messages import TRAIN, UPLOAD
+from fedclade.runs import Run
+
+pytestmark = pytest.mark.slow
+LIMIT_SECONDS = 240
+# Flower starts a Python process for every message, so messages are what costs time: few rounds, evaluated at the end.
+FAST = {**SETTINGS, "run.evaluate_every": 99, "grace-seconds": 15.0, "resume": "", "wait-seconds": 120}
+
+
+@pytest.fixture
+def federation(tmp_path):
+    with contextlib.closing(LocalFederation(tmp_path)) as federation:
+        yield federation
+
+
+def start(federation: LocalFederation, devices: int) -> dict[int, subprocess.Popen[bytes]]:
+    federation.start_superlink()
+    return {k: federation.start_member(k, f"partition-id={k} num-partitions={devices}") for k in range(devices)}
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, f"waited {LIMIT_SECONDS} s for {what}"
+        time.sleep(0.1)
+
+
+def messages(run: Path) -> list[dict]:
+    path = run / "messages.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def training(run: Path, round_: int) -> bool:
+    return any((m["what"], m["kind"], m.get("round")) == ("sent", TRAIN, round_) for m in messages(run))
+
+
+def completed(federation: LocalFederation, process: subprocess.Popen[str], folder: Path) -> Run:
+    said: list[str] = []
+    federation.watch(process, said.append)
+    assert said[-1] == f"Run         {folder}"
+    return open_run(folder)
+
+
+def waited_too_long(run: Run) -> list[int]:
+    """Rounds that took longer than their deadline, by the clock."""
+    deadline = {m["round"]: m["deadline_seconds"] for m in messages(run.folder) if m["kind"] == "round"}
+    return [row.round for row in run.rounds.itertuples() if row.seconds > deadline[row.round] + 2]
+
+
+def test_six_nodes_find_the_planted_groups_as_the_simulator_does_with_at_most_two_uploads_at_once(federation, tmp_path):
+    start(federation, 6)
+    folder = tmp_path / "run"
+    app = write_app(tmp_path / "app", {**FAST, "edge.bandwidth_hz": 2e6, "run.report": True, "out": str(folder)})
+    run = completed(federation, federation.run(app, {}), folder)
+
+    assert sorted(node["members"] for node in run.tree if not node["children"]) == [[0, 1, 2], [3, 4, 5]]
+    assert run.summary["adjusted_rand_index"] == 1.0
+    same = simulated(run, tmp_path / "simulated")
+    for table, columns in (("uploads", ["round", "device"]), ("clusters", ["round", "node", "heard", "verdict"])):
+        mine, theirs = (one.table(table)[columns].sort_values(columns).to_numpy() for one in (run, same))
+        assert mine.tolist() == theirs.tolist()
+    assert [node["members"] for node in run.tree] == [node["members"] for node in same.tree]
+    for node in run.tree:
+        for name, tensor in run.model(node["name"]).items():
+            np.testing.assert_allclose(tensor, same.model(node["name"])[name], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(run.models["accuracy"], same.models["accuracy"])
+
+    flying, most, sent = 0, 0, 0
+    for message in messages(folder):
+        if message["kind"] == UPLOAD:
+            flying += {"sent": 1, "arrived": -1}[message["what"]]
+            sent, most = sent + (message["what"] == "sent"), max(most, flying)
+    assert (sent, most) == (18, 2)
+    assert {path.name for path in folder.iterdir()} >= {"run.db", "models", "state", "summary.json", "report.html"}
+
+
+def test_a_node_killed_in_mid_round_costs_its_update_only_and_a_killed_superlink_does_not_cost_the_run(tmp_path):
+    folder, devices = tmp_path / "run", 3
+    settings = {**FAST, "run.rounds": 4, "population.devices": devices, "clustering.enabled": False}
+    app = write_app(tmp_path / "app", {**settings, "out": str(folder)})
+    with contextlib.closing(LocalFederation(tmp_path / "first")) as federation:
+        nodes = start(federation, devices)
+        superlink = federation._processes[0]
+        running = federation.run(app, {})
+        wait_for(lambda: training(folder, 1), "round 1")
+        os.kill(nodes[1].pid, signal.SIGKILL)
+        wait_for(lambda: training(folder, 3), "round 3")
+        os.kill(superlink.pid, signal.SIGKILL)
+        running.wait(LIMIT_SECONDS)
+    cut = open_run(folder)
+    assert cut.rounds["round"].tolist() == [1, 2]
+    assert waited_too_long(cut) == []
+    missed = cut.events[cut.events["kind"] == "missed"]
+    assert missed["device"].tolist() == [1, 1]
+    assert missed["detail"].iloc[0]["reason"].startswith(("late", "died"))
+    assert cut.uploads.query("missed == 0")["device"].tolist().count(0) == 2
+
+    with contextlib.closing(LocalFederation(tmp_path / "second")) as federation:
+        start(federation, devices)
+        run = completed(federation, federation.run(app, {"resume": str(folder)}), folder)
+    assert run.rounds["round"].tolist() == [1, 2, 3, 4]
+    back = run.uploads.query("round > 2 and missed == 0")["device"].tolist()
+    assert sorted(back) == [0, 0, 1, 1, 2, 2]
+    assert run.models["accuracy"].notna().all()
+
+
+def test_over_tls_only_registered_nodes_take_part(tmp_path):
+    credentials = make_credentials(tmp_path / "credentials", "127.0.0.1", 3)
+    folder = tmp_path / "run"
+    settings = {**FAST, "run.rounds": 1, "population.devices": 2, "incongruence.kind": "none", "out": str(folder)}
+    with contextlib.closing(LocalFederation(tmp_path / "flower", credentials=credentials)) as federation:
+        start(federation, 2)
+        stranger = federation.start_node("stranger", "partition-id=2 num-partitions=3", credentials.node_key(2))
+        nameless = federation.start_node("nameless", "partition-id=2 num-partitions=3")
+        app = write_app(tmp_path / "app", {**settings, "devices": 2})
+        run = completed(federation, federation.run(app, {}), folder)
+        assert run.summary["devices"] == 2
+        for refused in (stranger, nameless):
+            assert refused.wait(30) != 0
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            urllib.request.urlopen(f"http://{federation.address}/", timeout=10)
+    assert not listens(federation.address)
