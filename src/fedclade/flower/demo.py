@@ -124,7 +124,7 @@ class LocalFederation:
             words += ["--insecure"]
         else:
             words += [*self._credentials.superlink_options(), "--database", str(self.folder / "superlink.db")]
-        process = self._start("superlink", words)
+        self.superlink = process = self._start("superlink", words)
         until = time.monotonic() + START_SECONDS
         while not listens(self.address):
             if process.poll() is not None or time.monotonic() > until:
