@@ -130,11 +130,13 @@ def run(
 
     from fedclade.experiments import Experiment
     from fedclade.report import terminal
-    from fedclade.runs import free_folder, read_config
+    from fedclade.runs import REAL_DEVICES, free_folder, read_config
 
     signals = _Signals()
     if resume is not None:
         read_config(resume)  # says so if there is no run
+        if (resume / REAL_DEVICES).is_file():
+            raise UserError(f"{resume}: a run of real devices: go on with flwr run … -c 'resume=\"{resume}\"'")
         source = source or str(resume / "config.toml")
     experiment = Experiment(source or "quickstart", overrides, stop_requested=signals.received)
     folder = resume or out or free_folder(Path("runs"), experiment.name)

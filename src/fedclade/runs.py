@@ -58,6 +58,7 @@ CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, simil
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
 """
+REAL_DEVICES = "devices.json"  # of a run that was not simulated
 PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits")
 
 

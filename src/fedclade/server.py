@@ -230,7 +230,7 @@ class Server:
         failed: Mapping[int, str] = {}
         if self.conductor is not None:
             timeline, failed = self.conductor.outcome(timeline)
-            duration = self._duration(broadcast, timeline, deadline)
+            duration = broadcast + timeline.makespan
 
         arrived = np.sort(timeline.arrived)
         lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]

@@ -14,7 +14,7 @@ from fedclade.flower.edge import RecordedEdge
 from fedclade.flower.messages import DESCRIBE, EVALUATE, TRAIN, UPLOAD, pack, unpack
 from fedclade.flower.server_app import config_of, deploy
 from fedclade.server import Server
-from tiny_runs import TINY
+from tiny_runs import TINY, refusal
 
 FIELDS = {
     f"{section}.{name}": str(value) if isinstance(value, list) else value
@@ -174,6 +174,27 @@ def test_a_device_that_dies_while_training_holds_nobody_up_and_its_round_is_reco
     assert "report" in (run.folder / "config.toml").read_text()
 
 
+@pytest.mark.parametrize(
+    "told", [{"accuracy": [0.5]}, {"accuracy": ["x"], "loss": [0.1]}, {}, {"accuracy": 1, "loss": 1}]
+)
+def test_nonsense_about_an_evaluation_is_no_evaluation(tmp_path, told):
+    grid = grid_of()
+    grid.nodes[103].faults[(EVALUATE, "1")] = lambda message, context: Message(pack(told), reply_to=message)
+    run = deploy(grid, {**SETTINGS, "run.rounds": 1, "out": str(tmp_path / "run")})
+    assert run.evaluations["accuracy"].isna().tolist() == [k == 3 for k in range(6)]
+
+
+@pytest.mark.parametrize("seconds", ["long", -5.0, 1e9, float("nan")])
+def test_nonsense_about_seconds_does_no_harm(tmp_path, seconds):
+    grid = grid_of()
+    update = np.zeros(650, np.float32)
+    told = pack({"seconds": seconds}, {"update": update})
+    grid.nodes[103].faults[(TRAIN, "1")] = lambda message, context: Message(told, reply_to=message)
+    run = deploy(grid, {**SETTINGS, "run.rounds": 1, "out": str(tmp_path / "run")})
+    assert run.uploads["missed"].sum() == 0
+    assert run.uploads["ready_seconds"].between(0, run.rounds["seconds"].iloc[0]).all()
+
+
 def test_the_page_and_the_tables_can_be_made_of_a_run_that_lost_a_device(tmp_path):
     from fedclade.report import terminal
     from fedclade.report.page import write_run_page
@@ -234,6 +255,7 @@ def test_an_interrupted_run_goes_on_from_its_last_checkpoint_to_the_same_end(tmp
     with pytest.raises(KeyboardInterrupt):
         deploy(grid, {**SETTINGS, "out": str(tmp_path / "cut")})
     assert not open_run(tmp_path / "cut").finished
+    assert "a run of real devices: go on with flwr run" in refusal("run", "--resume", tmp_path / "cut")
     backwards = FakeGrid()
     for k in reversed(range(6)):
         backwards.join(500 + k, partition_id=k, num_partitions=6)
@@ -256,6 +278,8 @@ def test_without_devices_the_run_does_not_start(tmp_path):
 
 def test_settings_are_checked():
     assert config_of({"run.rounds": 7, "set": "run.seed=5; model.name=mlp"}).run.seed == 5
+    with pytest.raises(UserError, match="devices = 'six': must be a number from 0"):
+        deploy(FakeGrid(), {**SETTINGS, "devices": "six"})
     with pytest.raises(UserError, match="run config: rounds: no such setting"):
         config_of({"rounds": 7})
     with pytest.raises(UserError, match=r"run\.rounds.* = 0: must be at least 1"):

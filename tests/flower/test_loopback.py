@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from test_deployment import SETTINGS, simulated
 
-from fedclade import open_run
+from fedclade import UserError, open_run
 from fedclade.flower.demo import LocalFederation, write_app
 from fedclade.flower.messages import DELIVER, TRAIN, UPLOAD
 from fedclade.runs import Run
@@ -54,7 +54,10 @@ def training(run: Path, round_: int) -> bool:
 
 def completed(federation: LocalFederation, process: subprocess.Popen[str], folder: Path) -> Run:
     said: list[str] = []
-    federation.watch(process, said.append)
+    try:
+        federation.watch(process, said.append)
+    except UserError:
+        pytest.fail("\n".join(said))
     assert said[-1] == f"Run         {folder}"
     return open_run(folder)
 
@@ -113,7 +116,8 @@ def test_a_killed_node_costs_its_update_only_and_a_killed_superlink_does_not_cos
 
         running = federation.run(app, {"out": str(second), "devices": 2})
         wait_for(lambda: training(second, 2), "round 2")
-        os.kill(federation.superlink.pid, signal.SIGKILL)
+        federation.superlink.kill()
+        federation.superlink.wait()
         running.wait(LIMIT_SECONDS)
     assert open_run(second).rounds["round"].tolist() == [1]
 

@@ -188,7 +188,7 @@ class LocalFederation:
             if not any(word in line for word in ("INFO", "Success", "Using SuperLink")) and line.strip():
                 tell(line.rstrip())
         if run.wait() != 0 or not any(line.startswith("Run  ") for line in said):
-            raise UserError("the run failed: see above")
+            raise UserError(f"the run failed: {' / '.join(said[-3:])}")
 
     def close(self) -> None:
         """End what was started, with all that it started."""

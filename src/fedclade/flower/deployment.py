@@ -20,14 +20,14 @@ from fedclade.flower.edge import MeasuredEdge, Span, as_happened
 from fedclade.flower.federation import Answer, Federation
 from fedclade.flower.messages import DELIVER, EVALUATE, TRAIN, UPLOAD
 from fedclade.population import Population
-from fedclade.runs import Run, RunWriter, write_beside
+from fedclade.runs import REAL_DEVICES, Run, RunWriter, write_beside
 from fedclade.scheduling import Timeline
 from fedclade.server import RoundRecord, Server, ServerState
 from fedclade.training import Evaluation, Trainer
 from fedclade.training.engines import Engine
 from fedclade.training.local import Local
 
-DEVICES, MESSAGES, LATENCIES = "devices.json", "messages.jsonl", "latencies.csv"
+MESSAGES, LATENCIES = "messages.jsonl", "latencies.csv"
 REMEMBERED = 100_000  # evaluations
 
 
@@ -134,16 +134,18 @@ class GridTrainer:
         if len(self._known) > REMEMBERED:
             self._known.clear()
         for answer in self._federation.answers(until):
-            told = zip(answer.facts.get("accuracy", []), answer.facts.get("loss", []), strict=False)
-            if answer.failure is not None:
-                self.incidents.append(f"device {answer.device} was not evaluated: {answer.failure}")
-            for model, pair in zip(wanted[answer.device], told, strict=False):
-                self._known[(*keys[model], answer.device)] = (float(pair[0]), float(pair[1]))
+            try:
+                told = zip(wanted[answer.device], answer.facts["accuracy"], answer.facts["loss"], strict=True)
+                for model, accuracy, loss in told:
+                    self._known[(*keys[model], answer.device)] = (float(accuracy), float(loss))
+            except (KeyError, TypeError, ValueError) as error:
+                why = answer.failure or f"error: {error!r}"
+                self.incidents.append(f"device {answer.device} was not evaluated: {why}")
         unknown = (np.nan, np.nan)
         pairs = zip(devices.tolist(), model_of.tolist(), strict=True)
         found = [self._known.get((*keys[model], device), unknown) for device, model in pairs]
-        accuracy, loss = np.array(found, dtype=np.float64).reshape(-1, 2).T
-        return Evaluation(accuracy, loss)
+        table = np.array(found, dtype=np.float64).reshape(-1, 2)
+        return Evaluation(table[:, 0], table[:, 1])
 
     def deliver(self, models: Mapping[int, tuple[str, Mapping[str, Singles]]]) -> int:
         """Send each device that is there its cluster's model; gives how many took it."""
@@ -184,7 +186,7 @@ class _Turns:
         """Its upload has arrived or failed, and its sub-channel is free again."""
         arrived = answer.arrived - begun
         if self.at_once:
-            computed = min(answer.sent - begun + float(answer.facts.get("seconds", 0.0)), arrived)
+            computed = answer.sent - begun + answer.seconds
             return Span(computed, computed, arrived, self._order.index(answer.device))
         ready = self._ready.pop(answer.device, 0.0)
         if answer.device not in self._sending:
@@ -288,7 +290,7 @@ class Deployment(Experiment):
         return super()._go_on(writer, state, spent, each_round)
 
     def _write_devices(self, folder: Path) -> None:
-        write_beside(folder / DEVICES, json.dumps(self._federation.to_json(), indent=1).encode())
+        write_beside(folder / REAL_DEVICES, json.dumps(self._federation.to_json(), indent=1).encode())
 
     def deliver(self, run: Run) -> int:
         """Send the devices that are there their models of a finished run; gives how many took theirs."""

@@ -62,6 +62,12 @@ class Answer:
     arrays: dict[str, np.ndarray]
     failure: str | None = None
 
+    @property
+    def seconds(self) -> float:
+        """What the device says it took; its word, so at most the time that passed."""
+        told = self.facts.get("seconds")
+        return min(told, self.arrived - self.sent) if isinstance(told, int | float) and told > 0 else 0.0
+
 
 @dataclass(frozen=True)
 class _Due:
@@ -173,6 +179,8 @@ class Federation:
                     self.devices.append(device)
                 else:
                     self.devices[number] = device
+                    if number in self.node_of:
+                        self.incidents.append(f"device {number} ({device.name}) is node {node} now: two had its name")
                 self.node_of[number] = node
                 self.log.note("arrived", DESCRIBE, node=node, device=number, name=device.name)
         self._coming.clear()
@@ -289,10 +297,11 @@ def _description(reply: Message, seconds: float) -> tuple[Device, Inputs]:
     channels, height, width = (int(side) for side in facts["shape"])
     probe_seconds = max(seconds - float(facts["seconds"]), 1e-3)
     samples = int(facts["train_samples"]), int(facts["test_samples"])
-    if min(samples) < 1:
-        raise UserError("has no data")
+    speed = float(facts["flops_per_second"])
+    if min(samples) < 1 or not speed > 0:
+        raise UserError(f"has {samples[0]} and {samples[1]} samples, and {speed:g} operations a second")
     return (
-        Device(str(facts["name"]), *samples, int(facts["group"]), float(facts["flops_per_second"]), probe_seconds),
+        Device(str(facts["name"]), *samples, int(facts["group"]), speed, probe_seconds),
         Inputs((channels, height, width), int(facts["classes"]), tuple(facts["mean"]), tuple(facts["std"])),
     )
 

@@ -16,6 +16,9 @@ The run config has fedclade's own fields as ``section.field`` (``flwr run … -c
 """
 
 import json
+import os
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -29,9 +32,9 @@ from fedclade import config as configuration
 from fedclade.config import Config
 from fedclade.errors import UserError
 from fedclade.experiments import Progress
-from fedclade.flower.deployment import DEVICES, Deployment
+from fedclade.flower.deployment import Deployment
 from fedclade.flower.federation import Federation
-from fedclade.runs import Run, free_folder, read_config
+from fedclade.runs import REAL_DEVICES, Run, free_folder, read_config
 
 Setting: TypeAlias = bool | float | int | str
 OWN = ("preset", "set", "out", "resume", "devices", "wait-seconds", "grace-seconds", "classes", "data")
@@ -42,6 +45,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run or resume, and tell of it."""
+    _end_with_parent()
     try:
         run = deploy(grid, context.run_config)
     except UserError as error:
@@ -50,19 +54,34 @@ def main(grid: Grid, context: Context) -> None:
     print(f"Run         {run.folder.resolve()}", flush=True)
 
 
+def _end_with_parent() -> None:
+    """Once the SuperLink is gone the run has failed for good: do not wait for it, or else nobody could resume.
+
+    All finished rounds are on disk, so this may happen at any moment.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def deploy(grid: Grid, settings: Mapping[str, Setting]) -> Run:
     """One run with the devices of a Grid, new or resumed, to its end; then every device has its model."""
     resumed = Path(str(settings["resume"])) if settings.get("resume") else None
     config = read_config(resumed) if resumed else config_of(settings)
-    federation = Federation(grid, configuration.to_toml(config), int(settings.get("classes", 0)))
+    federation = Federation(grid, configuration.to_toml(config), int(_number(settings, "classes", 0)))
     if resumed:
         federation.remember(_known_devices(resumed))
-    wait_seconds = float(settings.get("wait-seconds", 300))
-    wanted = int(settings.get("devices", 0)) or config.population.devices
+    wait_seconds = _number(settings, "wait-seconds", 300)
+    wanted = int(_number(settings, "devices", 0)) or config.population.devices
     print(f"Waiting for {wanted} devices, {wait_seconds:g} s at most", flush=True)
     federation.gather(wanted, wait_seconds)
     print(f"{len(federation.node_of)} devices are there", flush=True)
-    deployment = Deployment(config, federation, float(settings.get("grace-seconds", 60)), wait_seconds)
+    deployment = Deployment(config, federation, _number(settings, "grace-seconds", 60), wait_seconds)
     if resumed:
         run = deployment.resume(resumed, on_round=_tell)
     else:
@@ -87,15 +106,22 @@ def config_of(settings: Mapping[str, Setting]) -> Config:
     return config.model_copy(update={"run": run})
 
 
+def _number(settings: Mapping[str, Setting], name: str, otherwise: float) -> float:
+    value = settings.get(name, otherwise)
+    if isinstance(value, bool | str) or value < 0:
+        raise UserError(f"run config: {name} = {value!r}: must be a number from 0")
+    return value
+
+
 def _as_toml(value: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _known_devices(folder: Path) -> dict[str, object]:
     try:
-        known: dict[str, object] = json.loads((folder / DEVICES).read_text("utf-8"))
+        known: dict[str, object] = json.loads((folder / REAL_DEVICES).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"resume = {str(folder)!r}: not a run of real devices: {DEVICES}: {error}") from error
+        raise UserError(f"resume = {str(folder)!r}: not a run of real devices: {REAL_DEVICES}: {error}") from error
     return known
 
 
