@@ -6,7 +6,7 @@ Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, fixed, no warm-up, u
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -595,3 +595,45 @@ def test_stepping_twice_from_the_same_state_gives_the_same_round():
         np.testing.assert_equal(asdict(record), asdict(same))
         np.testing.assert_equal(asdict(once), asdict(again))
         state = once
+
+
+# -------------------------------------------------------------------------------- real devices
+
+
+class Clumsy:
+    """Carries plans out, but for one device; each upload takes a second longer than planned."""
+
+    def __init__(self, device: int) -> None:
+        self.device, self.announced = device, []
+
+    def announce(self, timeline):
+        self.announced.append(timeline.device.tolist())
+
+    def outcome(self, timeline):
+        missed = timeline.missed | (timeline.device == self.device)
+        return replace(timeline, missed=missed, makespan=timeline.makespan + 1), {self.device: "died"}
+
+
+def test_who_fails_while_a_plan_is_carried_out_is_not_heard_and_the_clock_is_the_real_one():
+    server = make(CALM)
+    server.conductor = Clumsy(1)
+    state, (record,) = play(server, 1)
+    assert server.conductor.announced == [[0, 1, 2]]
+    assert heard(record) == [0, 2]
+    assert [(event.kind, event.device, event.detail) for event in record.events if event.kind == "missed"] == [
+        ("missed", 1, {"reason": "died"})
+    ]
+    assert state.seconds == record.seconds == record.timeline.makespan
+    assert state.last_heard.tolist() == [1, 0, 1]
+
+
+def test_devices_that_come_later_are_unheard_members_of_the_largest_cluster():
+    server = make(FACING)
+    state, _ = play(server, 3)
+    before = clusters(state)
+    grown = server.admit(state, np.ones(len(FACING) + 2, dtype=np.int64))
+    assert grown.last_heard.tolist() == [*state.last_heard.tolist(), 0, 0]
+    assert grown.updates.shape == (len(FACING) + 2, server.trainer.parameters)
+    largest = max(before, key=lambda name: len(before[name]))
+    assert clusters(grown) == {**before, largest: (*before[largest], len(FACING), len(FACING) + 1)}
+    assert server.admit(state, server.samples[: len(FACING)]) is state

@@ -178,7 +178,7 @@ class Automatic:
         for row, device in enumerate(devices.tolist()):
             for share, losses in zip(SHARES, (held_out, trained), strict=True):
                 to = int(losses[:, row].argmin())
-                if to == own[row] or held_out[to, row] > held_out[own[row], row]:
+                if to == own[row] or not held_out[to, row] <= held_out[own[row], row] < np.inf:
                     continue
                 ask = stacked, devices[[row]], np.array([to]), own[[row]]
                 gain, p_value = self.trainer.compare(*ask, share).test()
@@ -195,7 +195,8 @@ class Automatic:
         """Of every model on a share of every device's images."""
         each = np.repeat(np.arange(len(models)), len(devices))
         answer = self.trainer.evaluate(models, np.tile(devices, len(models)), each, share)
-        return answer.loss.reshape(len(models), len(devices))
+        loss = np.where(np.isnan(answer.loss), np.inf, answer.loss)  # a real device may be gone
+        return loss.reshape(len(models), len(devices))
 
     def _merged(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
         """The two clusters whose models suit each other's devices best become one if both gain by it."""
@@ -204,6 +205,8 @@ class Automatic:
         if len(names) < 2 or len(np.unique(own)) < 2:
             return state, []
         losses = self._losses(np.stack([state.models[name] for name in names]), heard, "validation")
+        known = np.isfinite(losses).all(axis=0)
+        heard, own, losses = heard[known], own[known], losses[:, known]
         mine = losses[own, np.arange(len(heard))]
         costs = np.full((len(names), len(names)), np.inf)
         for a in np.unique(own):

@@ -208,6 +208,7 @@ class Experiment:
                 if self._stop_requested():
                     raise Interrupted
             writer.checkpoint(state, stopwatch.spent())
+            writer.describe(self.devices())  # more may have come
             writer.finish(server, state, self.population.group, end)
         except Interrupted:
             writer.checkpoint(state, stopwatch.spent())

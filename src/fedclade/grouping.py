@@ -75,10 +75,15 @@ class Grouping:
         models = stack(state.models, leaves, self.trainer.parameters)
         each = np.repeat(np.arange(len(leaves)), len(new))
         answer = self.trainer.evaluate(models, np.tile(new, len(leaves)), each, "train")
-        best = answer.loss.reshape(len(leaves), len(new)).argmin(axis=0)
-        for device, choice in zip(new.tolist(), best, strict=True):
+        loss = np.where(np.isnan(answer.loss), np.inf, answer.loss).reshape(len(leaves), len(new))
+        for device, choice, least in zip(new.tolist(), loss.argmin(axis=0), loss.min(axis=0), strict=True):
             old, to = tree.leaf_of()[device], leaves[choice]
-            if old != to and len(tree.nodes[old].devices) > 1 and tree.nodes[to].merged_into is None:
+            if (
+                old != to
+                and np.isfinite(least)
+                and len(tree.nodes[old].devices) > 1
+                and tree.nodes[to].merged_into is None
+            ):
                 tree = tree.move(device, to)
                 events.append(Event("placed", to, device, {"from": old, "by": "smallest loss"}))
         return tree, events

@@ -7,6 +7,7 @@ the round. All a round needs is in the state, so a checkpoint is the state writt
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -31,11 +32,26 @@ from fedclade.stopwatch import Stopwatch
 from fedclade.training import Trainer
 
 
+class Conductor(Protocol):
+    """Carries a plan out where devices are real and may fail; in simulation all goes as planned."""
+
+    def announce(self, timeline: Timeline) -> None:
+        """Before training: who is to upload, in which order."""
+        ...
+
+    def outcome(self, timeline: Timeline) -> tuple[Timeline, Mapping[int, str]]:
+        """After it: the same devices with what really happened, and why some of them were not heard."""
+        ...
+
+
 class Server:
     """One run's unchanging parts."""
 
-    def __init__(self, config: Config, trainer: Trainer, edge: Edge, samples: Ints) -> None:
+    def __init__(
+        self, config: Config, trainer: Trainer, edge: Edge, samples: Ints, conductor: Conductor | None = None
+    ) -> None:
         self.config, self.trainer, self.edge, self.samples = config, trainer, edge, samples
+        self.conductor = conductor
         self.policy = find_policy(config.scheduling.policy)
         self.grouping = Grouping(config, trainer, samples)
         self.stopwatch = Stopwatch()
@@ -57,6 +73,25 @@ class Server:
             losses=np.full(devices, np.nan),
             outlooks={},
             retry=np.zeros(0, dtype=np.int64),
+        )
+
+    def admit(self, state: ServerState, samples: Ints) -> ServerState:
+        """The state with room for devices that came since; they wait in the largest cluster until first heard."""
+        more = len(samples) - len(state.last_heard)
+        self.samples, self.grouping = samples, Grouping(self.config, self.trainer, samples)
+        if more == 0:
+            return state
+        none = np.zeros(more, dtype=np.int64)
+        unheard = np.zeros((more, self.grouping.remembered), dtype=np.float32)
+        return replace(
+            state,
+            tree=state.tree.grown(more),
+            updates=np.concatenate([state.updates, unheard]),
+            last_heard=np.append(state.last_heard, none),
+            participation=np.append(state.participation, none),
+            energy_joules=np.append(state.energy_joules, np.zeros(more)),
+            present_rounds=np.append(state.present_rounds, none),
+            losses=np.append(state.losses, np.full(more, np.nan)),
         )
 
     def finished(self, state: ServerState) -> str | None:
@@ -87,6 +122,8 @@ class Server:
         if self.policy.choose_uploads is None and self._over_budget(state, broadcast, plan.timeline, deadline):
             return None
         models = stack(state.models, names, self.trainer.parameters)
+        if self.conductor is not None:
+            self.conductor.announce(plan.timeline)
         updates = self._train(round_, models, computing, index(leaf_of, computing, names))
         norms = update_norms(updates)
         if self.policy.choose_uploads is not None:  # the server must hear all norms before it can choose
@@ -94,13 +131,19 @@ class Server:
             if self._over_budget(state, broadcast, plan.timeline, deadline):
                 return None
 
-        timeline, arrived = plan.timeline, np.sort(plan.timeline.arrived)
+        timeline = plan.timeline
+        failed: Mapping[int, str] = {}
+        if self.conductor is not None:
+            timeline, failed = self.conductor.outcome(timeline)
+        arrived = np.sort(timeline.arrived)
         lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]
         rejected = self.grouping.unsound(state, computing, norms, leaf_of)
         heard = np.setdiff1d(arrived, np.union1d(lost, np.array(list(rejected), dtype=np.int64)))
-        joules = self._joules(computing, plan, links)
+        joules = self._joules(computing, timeline, plan, links)
         duration = self._duration(broadcast, timeline, deadline)
-        events += self._mishaps(timeline, links, lost, rejected, leaf_of)
+        if self.conductor is not None:
+            duration = broadcast + timeline.makespan
+        events += self._mishaps(timeline, links, lost, rejected, failed, leaf_of)
         after = self._heard(replace(state, tree=tree), heard, duration, joules, links, lost)
         with self.stopwatch.measure("clustering"):
             fresh = updates if len(heard) == len(computing) else updates[np.isin(computing, heard)]
@@ -223,20 +266,26 @@ class Server:
         waited = np.full_like(links.compute_seconds, links.compute_seconds[computing].max(initial=0.0))
         return self._plan(uploading, waited, links, deadline)
 
-    def _joules(self, computing: Ints, plan: Allocation, links: Links) -> Floats:
+    def _joules(self, computing: Ints, timeline: Timeline, plan: Allocation, links: Links) -> Floats:
         """What each device spent: on computing, and on its upload if it had one."""
         joules = np.zeros(len(self.samples))
         joules[computing] = links.compute_joules[computing]
-        sending = ~plan.timeline.missed
-        joules[plan.timeline.device[sending]] = (plan.compute_joules + plan.upload_joules)[sending]
+        sending = ~timeline.missed
+        joules[timeline.device[sending]] = (plan.compute_joules + plan.upload_joules)[sending]
         return joules
 
     def _mishaps(
-        self, timeline: Timeline, links: Links, lost: Ints, rejected: Mapping[int, str], leaf_of: list[str]
+        self,
+        timeline: Timeline,
+        links: Links,
+        lost: Ints,
+        rejected: Mapping[int, str],
+        failed: Mapping[int, str],
+        leaf_of: list[str],
     ) -> list[Event]:
         """What did not arrive, or arrived in vain; and what the trainer had to mend."""
         events = [
-            Event("missed", leaf_of[device], int(device), {"reason": reason})
+            Event("missed", leaf_of[device], int(device), {"reason": failed.get(device, reason)})
             for device, reason in _missed(timeline, links)
         ]
         events += [Event("lost", leaf_of[device], device) for device in lost.tolist()]
@@ -288,13 +337,15 @@ class Server:
         everyone = np.arange(len(self.samples))
         leaf_of = state.tree.leaf_of()
         names = sorted(set(leaf_of))
-        own = self.trainer.evaluate(
-            stack(state.models, names, self.trainer.parameters), everyone, index(leaf_of, everyone, names)
-        )
-        conventional = own
-        if state.conventional is not None:
-            conventional = self.trainer.evaluate(state.conventional[None], everyone, np.zeros_like(everyone))
-        return EvaluationRecord(leaf_of, own.accuracy, own.loss, conventional.accuracy)
+        models, own = stack(state.models, names, self.trainer.parameters), index(leaf_of, everyone, names)
+        if state.conventional is None:
+            answer = self.trainer.evaluate(models, everyone, own)
+            return EvaluationRecord(leaf_of, answer.accuracy, answer.loss, answer.accuracy)
+        models = np.concatenate([models, state.conventional[None]])  # asked in one go: devices may be far away
+        both = np.concatenate([own, np.full_like(everyone, len(names))])
+        answer = self.trainer.evaluate(models, np.tile(everyone, 2), both)
+        count = len(everyone)
+        return EvaluationRecord(leaf_of, answer.accuracy[:count], answer.loss[:count], answer.accuracy[count:])
 
     def models_by_devices(self, state: ServerState) -> tuple[list[str], Floats]:
         """Accuracy of every model of the tree, and of the conventional one, on every device."""

@@ -168,6 +168,14 @@ def test_illegal_splits_are_refused(leaf, second):
         split_tree().split(leaf, second, 9, 30.0, FACTS)
 
 
+def test_new_devices_wait_in_the_largest_leaf():
+    tree = split_tree()
+    largest = max(tree.leaves(), key=lambda leaf: len(leaf.devices)).name
+    grown = tree.grown(2)
+    assert grown.device_count == 8
+    assert set(grown.members(largest)) - set(tree.members(largest)) == {6, 7}
+
+
 def test_illegal_moves_are_refused():
     with pytest.raises(AssertionError, match="last of cluster"):
         split_tree().move(3, "0.0")

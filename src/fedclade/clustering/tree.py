@@ -130,6 +130,12 @@ class Tree:
             {**self.nodes, name: merged, into: replace(target, devices=together, stopped_round=None)}, self.device_count
         )
 
+    def grown(self, more: int) -> "Tree":
+        """With so many new devices, in the largest leaf."""
+        largest = max(self.leaves(), key=lambda leaf: len(leaf.devices))
+        devices = (*largest.devices, *range(self.device_count, self.device_count + more))
+        return Tree({**self.nodes, largest.name: replace(largest, devices=devices)}, self.device_count + more)
+
     def with_stop(self, name: str, round_: int | None) -> "Tree":
         """Mark a leaf as stopped in a round, or as open again (None)."""
         return Tree({**self.nodes, name: replace(self.nodes[name], stopped_round=round_)}, self.device_count)

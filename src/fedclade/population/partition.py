@@ -137,9 +137,16 @@ def split_shares(
     """
     shuffled = generator(seed, "test", device).permutation(positions)
     tested = min(max(1, round(test_share * len(shuffled))), len(shuffled) - 1)
-    held_out = 0
-    if validation_share:
-        wanted = max(round(validation_share * len(shuffled)), min(FEW_IMAGES, len(shuffled) // 5), 1)
-        held_out = min(wanted, len(shuffled) - tested - 1)
+    held_out = min(_held_out(len(shuffled), validation_share), len(shuffled) - tested - 1)
     test, validation, train = np.split(shuffled, [tested, tested + held_out])
     return np.sort(train), np.sort(validation), np.sort(test)
+
+
+def _held_out(count: int, share: float) -> int:
+    return max(round(share * count), min(FEW_IMAGES, count // 5), 1) if share else 0
+
+
+def validation_positions(positions: Ints, share: float, seed: int) -> Ints:
+    """Those of some training images that are held out for trials, at least one of them left."""
+    shuffled = generator(seed, "validation").permutation(positions)
+    return np.sort(shuffled[: min(_held_out(len(shuffled), share), len(shuffled) - 1)])
