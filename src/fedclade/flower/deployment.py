@@ -100,8 +100,9 @@ class GridTrainer:
                 turns.trained(answer, begun)
             else:
                 self._take(answer, turns.ended(answer, begun), updates[row[answer.device]])
-            for device in turns.call(time.monotonic() - begun):
-                self._federation.send(device, UPLOAD, round_, {}, None, begun + allowed - time.monotonic())
+            passed = time.monotonic() - begun
+            for device in turns.call(passed) if passed < allowed else ():
+                self._federation.send(device, UPLOAD, round_, {}, None, allowed - passed)
         self._seconds = time.monotonic() - begun
         return updates
 
@@ -125,10 +126,12 @@ class GridTrainer:
     def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
         """Accuracy and mean loss on the devices' own data, if not known already; NaN where a device is not there."""
         keys = [(hashlib.blake2b(model.tobytes(), digest_size=16).digest(), share) for model in models]
+        first = [keys.index(key) for key in keys]  # equal models are asked about once
         wanted: dict[int, list[int]] = {}
         for device, model in zip(devices.tolist(), model_of.tolist(), strict=True):
-            if (*keys[model], device) not in self._known and device in self._federation.node_of:
-                wanted.setdefault(device, []).append(model)
+            unknown = (*keys[model], device) not in self._known and first[model] not in wanted.get(device, ())
+            if unknown and device in self._federation.node_of:
+                wanted.setdefault(device, []).append(first[model])
         allowed = self._edge.allowed_seconds(np.array(list(wanted), dtype=np.int64))
         until = time.monotonic() + allowed
         for device, asked in wanted.items():
@@ -143,9 +146,8 @@ class GridTrainer:
             except (KeyError, TypeError, ValueError) as error:
                 why = answer.failure or f"error: {error!r}"
                 self.incidents.append(f"device {answer.device} was not evaluated: {why}")
-        unknown = (np.nan, np.nan)
         pairs = zip(devices.tolist(), model_of.tolist(), strict=True)
-        found = [self._known.get((*keys[model], device), unknown) for device, model in pairs]
+        found = [self._known.get((*keys[model], device), (np.nan, np.nan)) for device, model in pairs]
         table = np.array(found, dtype=np.float64).reshape(-1, 2)
         return Evaluation(table[:, 0], table[:, 1])
 
