@@ -47,7 +47,7 @@ def test_what_a_node_config_may_get_wrong(node_config, said):
 def test_a_folder_of_arrays(tmp_path):
     np.savez(tmp_path / "train.npz", x=IMAGES, y=LABELS)
     kept = load_data(CONFIG, {"data": str(tmp_path)}, {})
-    assert {name: len(share) for name, share in kept.shares.items()} == {"train": 8, "test": 2}
+    assert {name: len(share) for name, share in kept.shares.items()} == {"train": 8, "validation": 0, "test": 2}
     np.savez(tmp_path / "test.npz", x=IMAGES[:3], y=LABELS[:3])
     both = load_data(CONFIG, {"data": str(tmp_path)}, {"classes": 12})
     assert {name: len(share) for name, share in both.shares.items()} == {"train": 10, "test": 3}

@@ -23,6 +23,7 @@ FIELDS = {
 }
 SETTINGS = {**FIELDS, "run.conventional": "frozen", "training.engine": "sequential", "grace-seconds": 1.0}
 TWO_AT_ONCE = {"edge.bandwidth_hz": 2e6}
+BY_TRIAL = {"clustering.thresholds": "auto", "clustering.bipartition": "average"}
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +68,7 @@ def simulated(run, out):
 # -------------------------------------------------------------------------------- as in simulation
 
 
-@pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE], ids=["one message", "called one by one"])
+@pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE, BY_TRIAL], ids=["one message", "called one by one", "by trial"])
 def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_once):
     run = deploy(grid_of(), {**SETTINGS, **at_once, "out": str(tmp_path / "real")})
     same = simulated(run, tmp_path / "simulated")

@@ -49,6 +49,7 @@ DEMO = {
     "model.name": "logistic",
     "training.epochs": 2,
     "training.learning_rate": 0.1,
+    "clustering.thresholds": "fixed",  # a trial is many small messages, each with a process of its own
     "clustering.epsilon1": 0.4,
     "clustering.epsilon2": 0.3,
     "clustering.warmup_rounds": 1,
