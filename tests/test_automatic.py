@@ -5,13 +5,14 @@ test says so.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedclade import Experiment, Run
+from fedclade.arrays import Ints
 from fedclade.clustering import ROOT, CutFacts
 from fedclade.config import AttackConfig
 from fedclade.population import Population
@@ -116,10 +117,10 @@ def test_a_split_is_told_with_its_trial_and_needs_two_that_agree(tmp_path):
 
 
 def test_a_cluster_that_gets_no_better_stops(tmp_path):
-    overrides = (*NO_GROUPS, "clustering.patience=2", "run.rounds=40", "run.end=stopped")
-    run = digits(*overrides).run(tmp_path / "run")
+    restless = ("training.learning_rate=0.5", "clustering.patience=2", "run.rounds=30", "run.end=stopped")
+    run = digits(*NO_GROUPS, *restless).run(tmp_path / "run")
     assert run.summary["ended_by"] == "stopped"
-    assert run.summary["rounds"] < 40
+    assert run.summary["rounds"] < 30
     assert run.events["kind"].tolist()[-1] == "stop"
 
 
@@ -187,16 +188,15 @@ def test_a_device_whose_data_become_those_of_another_group_is_moved_there(device
     )
     server = server_of(experiment, DriftingTrainer(before, after, round_=7))
     state, _ = play(server, server.initial_state(), 6)
-    leaf = {name: number for number, leaf in enumerate(state.tree.leaves()) for name in [leaf.name]}
-    assert [leaf[name] for name in state.tree.leaf_of()] == [0] * 8 + [1] * 4
+    assert state.tree.leaf_of() == ["0.0"] * 8 + ["0.1"] * 4
     state, events = play(server, state, 6)
     moves = [event for event in events if event.kind == "moved"]
     assert [(event.device, event.node) for event in moves] == [(device, home)]
     assert moves[0].detail["p_value"] < 0.01
     assert moves[0].detail["gain"] > 0
-    others = [name for each, name in enumerate(state.tree.leaf_of()) if each != device]
-    assert others == [name for each, name in enumerate(["0.0"] * 8 + ["0.1"] * 4) if each != device]
-    assert state.tree.leaf_of()[device] == home
+    expected = ["0.0"] * 8 + ["0.1"] * 4
+    expected[device] = home
+    assert state.tree.leaf_of() == expected
 
 
 def with_a_false_split(state: ServerState, second: Sequence[int]) -> ServerState:
@@ -237,37 +237,83 @@ def test_without_reviews_nobody_moves():
 # -------------------------------------------------------------------------------- attacks
 
 
-def honest_accuracy(folder: Path, *overrides: str) -> tuple[float, Run]:
-    """Of the devices that are honest, or would be if there were an attack, in the last round."""
+@dataclass(frozen=True)
+class Outcome:
+    run: Run
+    hostile: Ints  # who attacks, or would if there were an attack
+
+    @property
+    def honest(self) -> Ints:
+        return np.setdiff1d(np.arange(15), self.hostile)
+
+    @property
+    def accuracy(self) -> float:
+        """Of the honest devices at the end."""
+        last = self.run.evaluations[self.run.evaluations["round"] == 12].sort_values("device")
+        return float(last["accuracy"].to_numpy()[self.honest].mean())
+
+    def told_of(self, kind: str) -> Ints:
+        """The devices of some events."""
+        return self.run.events["device"][self.run.events["kind"] == kind].to_numpy(dtype=np.int64)
+
+
+def attacked(folder: Path, *overrides: str) -> Outcome:
     experiment = digits("population.devices=15", "run.rounds=12", "run.evaluate_every=12", *overrides)
-    run = experiment.run(folder)
-    hostile = HostileTrainer(
-        SequentialTrainer(experiment.config, experiment.population),
-        AttackConfig(kind="huge"),
-        15,
-        experiment.config.run.seed,
-    ).hostile
-    last = run.evaluations[run.evaluations["round"] == 12].sort_values("device")["accuracy"].to_numpy()
-    return float(np.delete(last, hostile).mean()), run
+    honest = SequentialTrainer(experiment.config, experiment.population)
+    some = HostileTrainer(honest, AttackConfig(kind="huge"), 15, experiment.config.run.seed).hostile
+    return Outcome(experiment.run(folder), some)
 
 
-@pytest.fixture(scope="module", params=[("none", "[1]"), ("rotate", "[10,5]")], ids=["one group", "two groups"])
-def scene(request, tmp_path_factory):
-    """Overrides, and the accuracy of those who are to be honest when nobody attacks."""
-    kind, groups = request.param
-    overrides = (f"incongruence.kind={kind}", f"incongruence.groups={groups}")
-    accuracy, run = honest_accuracy(tmp_path_factory.mktemp("peace") / "run", *overrides)
-    return overrides, accuracy, run.summary["clusters"]
+SCENES = {
+    "one group": NO_GROUPS,
+    "two groups": ("incongruence.groups=[10,5]",),
+}
 
 
+@pytest.fixture(scope="module")
+def peaceful(tmp_path_factory) -> dict[str, Outcome]:
+    """The same without an attack."""
+    folder = tmp_path_factory.mktemp("peaceful")
+    return {scene: attacked(folder / scene, *overrides) for scene, overrides in SCENES.items()}
+
+
+@pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize(("kind", "reason"), [("not-finite", "not finite"), ("huge", "norm ")])
-def test_useless_updates_are_rejected_recorded_and_do_not_stop_the_run(kind, reason, scene, tmp_path):
-    overrides, peaceful, groups = scene
-    accuracy, run = honest_accuracy(tmp_path / "run", *overrides, f"attack.kind={kind}")
-    rejected = run.events[run.events["kind"] == "rejected"]
-    assert len(rejected) == 3 * 12
-    assert rejected["device"].nunique() == 3
+def test_useless_updates_are_rejected_and_recorded_and_the_run_goes_on(kind, reason, scene, peaceful, tmp_path):
+    spoilt = attacked(tmp_path / "run", *SCENES[scene], f"attack.kind={kind}")
+    rejected = spoilt.run.events[spoilt.run.events["kind"] == "rejected"]
+    assert rejected["device"].tolist() == spoilt.hostile.tolist() * 12  # of every one in every round, and of no other
     assert all(detail["reason"].startswith(reason) for detail in rejected["detail"])
-    assert run.summary["rounds"] == 12
-    assert run.summary["clusters"] == groups
-    assert accuracy > peaceful - 0.03
+    assert spoilt.run.summary["rounds"] == 12
+    assert spoilt.run.summary["clusters"] == peaceful[scene].run.summary["clusters"]
+    assert spoilt.accuracy > peaceful[scene].accuracy - 0.03
+
+
+@pytest.mark.parametrize(
+    ("kind", "scene", "cost"),
+    [("random", "one group", 0.03), ("random", "two groups", 0.04), ("sign-flip", "one group", 0.06)],
+)
+def test_a_fifth_of_hostile_devices_cost_the_honest_ones_little(kind, scene, cost, peaceful, tmp_path):
+    spoilt = attacked(tmp_path / "run", *SCENES[scene], f"attack.kind={kind}")
+    assert len(spoilt.hostile) == 3
+    assert spoilt.accuracy > peaceful[scene].accuracy - cost
+
+
+@pytest.mark.parametrize("kind", ["not-finite", "huge", "sign-flip", "random"])
+@pytest.mark.parametrize("scene", SCENES)
+def test_no_attack_hides_the_groups_of_the_honest_devices_or_makes_any(kind, scene, tmp_path):
+    spoilt = attacked(tmp_path / "run", *SCENES[scene], f"attack.kind={kind}")
+    planted = spoilt.run.devices["planted_group"].to_numpy()[spoilt.honest]
+    found = np.empty(15, dtype=object)
+    for number, members in enumerate(clusters(spoilt.run)):
+        found[members] = number
+    assert (
+        len({*zip(planted, found[spoilt.honest], strict=True)}) == len(set(planted)) == len(set(found[spoilt.honest]))
+    )
+
+
+def test_reversed_updates_are_left_out_of_the_average_if_wanted_and_recorded(tmp_path):
+    spoilt = attacked(tmp_path / "run", *NO_GROUPS, "attack.kind=sign-flip", "clustering.trim=true")
+    aside = spoilt.told_of("trimmed")
+    assert np.isin(aside, spoilt.hostile).sum() > 0.6 * 3 * 12
+    assert np.isin(aside, spoilt.honest).sum() < 0.05 * 12 * 12
