@@ -21,21 +21,11 @@ from fedclade.state import Event, ServerState
 from fedclade.training import Trainer
 from fedclade.training.hostile import HostileTrainer
 from fedclade.training.sequential import SequentialTrainer
+from tiny_runs import digits
 
-DIGITS = {
-    "run": {"rounds": 8, "evaluate_every": 8, "report": False},
-    "population": {"source": "digits", "devices": 12, "partition": "iid"},
-    "incongruence": {"kind": "rotate", "groups": [8, 4]},
-    "model": {"name": "mlp", "hidden": 32},
-    "training": {"epochs": 3, "batch_size": 10, "learning_rate": 0.1},
-}
 NO_GROUPS = ("incongruence.kind=none", "incongruence.groups=[1]")
 PLANTED = [list(range(8)), list(range(8, 12))]
 FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
-
-
-def digits(*overrides: str) -> Experiment:
-    return Experiment(DIGITS, overrides)
 
 
 def clusters(run: Run) -> list[list[int]]:

@@ -115,6 +115,12 @@ def heard(record: RoundRecord) -> list[int]:
     return sorted(record.timeline.arrived.tolist())
 
 
+def usable(record: RoundRecord) -> list[int]:
+    """Heard, and not rejected."""
+    rejected = {event.device for event in record.events if event.kind == "rejected"}
+    return [device for device in heard(record) if device not in rejected]
+
+
 def kinds(record: RoundRecord) -> list[tuple[str, str]]:
     return [(event.kind, event.node) for event in record.events]
 
@@ -261,10 +267,10 @@ def test_leaves_partition_the_devices_and_children_their_parent_whoever_is_heard
             below = [state.tree.members(child) for child in node.children]
             assert not below or sorted(np.concatenate(below)) == state.tree.members(name).tolist()
         assert set(state.models) == set(state.tree.nodes)
-        assert sum(cluster.heard for cluster in record.clusters) == len(record.timeline.device)
-    assert state.participation.tolist() == [sum(d in heard(r) for r in records) for d in range(devices)]
+        assert sum(cluster.heard for cluster in record.clusters) == len(usable(record))
+    assert state.participation.tolist() == [sum(d in usable(r) for r in records) for d in range(devices)]
     assert state.last_heard.tolist() == [
-        max((r.round for r in records if d in heard(r)), default=0) for d in range(devices)
+        max((r.round for r in records if d in usable(r)), default=0) for d in range(devices)
     ]
 
 
