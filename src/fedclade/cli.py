@@ -223,7 +223,10 @@ def place(
         raise UserError("place: needs either --data FILE.npz or --device N")
     found = find_place(folder, data=data, device=device)
     if out is not None:
-        shutil.copyfile(found.model, out)
+        try:
+            shutil.copyfile(found.model, out)
+        except OSError as error:
+            raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
     if as_json:
         print(json.dumps(asdict(found) | {"model": str(found.model)}, indent=1))
         return

@@ -1,5 +1,6 @@
 """Where a device belongs that the run never heard: a walk down the tree, to the side whose models serve it better."""
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def _walk(run: Run, local: Local, images: int) -> Placement:
         _, p_value = local.compare(models, me, first, second, "train").test()
         steps.append(Step(here, chosen, refused, losses[best[chosen]], losses[best[refused]], p_value))
         here = chosen
-    leaf = _below(nodes, here)[0]
+    leaf = min(_below(nodes, here), key=losses.__getitem__)  # more than one where it was merged into one that split
     accuracy = float(scores[leaves.index(leaf)].accuracy[0])
     return Placement(tuple(steps), leaf, losses[leaf], accuracy, images, run.folder / "models" / f"{leaf}.safetensors")
 
@@ -90,7 +91,7 @@ def _of_file(path: Path, population: Population) -> Population:
     try:
         with np.load(path, allow_pickle=False) as archive:
             images, labels = archive["images"], archive["labels"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise UserError(f"--data {path}: must be an .npz archive with `images` and `labels`: {error}") from error
     if images.ndim == 3:
         images = images[:, None]

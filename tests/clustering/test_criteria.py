@@ -108,7 +108,6 @@ def test_identical_updates_have_no_gamma_and_no_error():
     assert estimated_gamma(np.ones((12, 4), dtype=np.float32)) == pytest.approx((0.0, 0.0), abs=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="the child of the larger estimate is tested, not that of the larger upper end")
 def test_a_cut_is_refused_if_either_childs_gamma_may_be_above_the_bound():
     """The first child's γ is a little larger but known well; of the second's it is known next to nothing."""
     sure = np.array([[1.0, 0.5], [1.0, -0.5]] * 20, dtype=np.float32)

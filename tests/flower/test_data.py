@@ -50,7 +50,7 @@ def test_a_folder_of_arrays(tmp_path):
     assert {name: len(share) for name, share in kept.shares.items()} == {"train": 8, "validation": 0, "test": 2}
     np.savez(tmp_path / "test.npz", x=IMAGES[:3], y=LABELS[:3])
     both = load_data(CONFIG, {"data": str(tmp_path)}, {"classes": 12})
-    assert {name: len(share) for name, share in both.shares.items()} == {"train": 10, "test": 3}
+    assert {name: len(share) for name, share in both.shares.items()} == {"train": 10, "validation": 0, "test": 3}
     assert (both.images.shape, both.classes, both.group) == ((13, 1, 8, 8), 12, -1)
 
 

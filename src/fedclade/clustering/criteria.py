@@ -72,7 +72,8 @@ def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: Cluste
     gamma: float | None = None if isinstance(config.gamma, str) else config.gamma
     error: float | None = None
     if config.gamma == "estimated":
-        gamma, error = max(estimated_gamma(updates[child]) for child in (side, ~side))
+        estimates = [estimated_gamma(updates[child]) for child in (side, ~side)]
+        gamma, error = max(estimates, key=lambda one: (one[0] + ONE_SIDED * one[1], one[0]))
     return CutFacts(within, cross, within - cross, math.sqrt((1.0 - cross) / 2.0), gamma, error)
 
 

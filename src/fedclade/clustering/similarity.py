@@ -21,7 +21,8 @@ def update_norms(updates: Singles) -> Floats:
 def absurd(norms: Floats, steps: Ints) -> Bools:
     """Which of a cluster's updates are far too large, both as they are and for their number of local steps."""
     each = norms / steps
-    return np.asarray((norms > ABSURD * np.median(norms)) & (each > ABSURD * np.median(each)))
+    usual, usual_each = np.median(norms), np.median(each)
+    return np.asarray((norms > ABSURD * usual) & (each > ABSURD * usual_each) & (usual > 0))
 
 
 def opposed(updates: Singles) -> Bools:
