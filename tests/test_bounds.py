@@ -23,6 +23,8 @@ SMALL = {
     "training": {"epochs": 1, "batch_size": 20, "learning_rate": 0.02, "weight_decay": 0.5},
     "scheduling": {"policy": "full"},
     "clustering": {
+        "thresholds": "fixed",
+        "warmup_rounds": 5,
         "norm": "per-step",
         "epsilon1": 0.4,
         "epsilon2": 1.0,

@@ -22,7 +22,7 @@ def test_femnist_rotated_splits_exactly_into_the_planted_groups(real_data, tmp_p
     assert summary["accuracy_min"] > summary["conventional_accuracy_min"] + 0.1
 
 
-def test_an_iid_population_of_the_same_size_does_not_split_with_the_same_thresholds(real_data, tmp_path):
+def test_an_iid_population_of_the_same_size_does_not_split(real_data, tmp_path):
     finished = run(
         "femnist-rotated",
         tmp_path / "iid",
@@ -35,5 +35,6 @@ def test_an_iid_population_of_the_same_size_does_not_split_with_the_same_thresho
         ],
     )
     assert finished.summary["clusters"] == 1
-    # it settles by itself: nobody pulls hard once it stands still
-    assert finished.events["kind"].tolist() == ["stop"]
+    kinds = finished.events["kind"].tolist()
+    assert "trial" in kinds  # it was tried, and refused
+    assert set(kinds) <= {"trial", "stop"}

@@ -191,28 +191,36 @@ def test_a_folder_may_have_any_name(tmp_path):
 # -------------------------------------------------------------------------------- interruption
 
 
-def test_a_run_interrupted_anywhere_and_resumed_ends_the_same_to_the_byte(finished, tmp_path):
+# Tried in round 2 and split in round 3; children are tried in round 5.
+AUTOMATIC = ("clustering.thresholds=auto", "run.rounds=6")
+
+
+@pytest.mark.parametrize("overrides", [(), AUTOMATIC], ids=["fixed", "auto"])
+def test_a_run_interrupted_anywhere_and_resumed_ends_the_same_to_the_byte(overrides, tmp_path):
+    whole = outcome(tiny(*overrides).run(tmp_path / "whole").folder)
     for call in itertools.count(1):
         folder = tmp_path / str(call)
         try:
-            tiny(stop_requested=stop_from(call)).run(folder)
+            tiny(*overrides, stop_requested=stop_from(call)).run(folder)
         except Interrupted:
-            assert outcome(resume(folder).folder) == outcome(finished)
+            assert outcome(resume(folder).folder) == whole
         else:
             break
     assert call > 4
 
 
-def test_a_run_interrupted_after_every_round_ends_the_same_to_the_byte_and_row(finished, tmp_path):
-    done = []
-    go_on = tiny(stop_requested=lambda: bool(done)).run
-    for _ in range(3):
+@pytest.mark.parametrize("overrides", [(), AUTOMATIC], ids=["fixed", "auto"])
+def test_a_run_interrupted_after_every_round_ends_the_same_to_the_byte_and_row(overrides, tmp_path):
+    uninterrupted, done = tiny(*overrides).run(tmp_path / "whole"), []
+    go_on = tiny(*overrides, stop_requested=lambda: bool(done)).run
+    for _ in range(uninterrupted.summary["rounds"]):
         with pytest.raises(Interrupted):
             go_on(tmp_path / "run", on_round=done.append)
         done.clear()
-        go_on = tiny(stop_requested=lambda: bool(done)).resume
-    run, uninterrupted = go_on(tmp_path / "run"), open_run(finished)
-    assert outcome(run.folder) == outcome(finished)
+        go_on = tiny(*overrides, stop_requested=lambda: bool(done)).resume
+    run = go_on(tmp_path / "run")
+    assert run.summary["clusters"] == 2
+    assert outcome(run.folder) == outcome(uninterrupted.folder)
     for table in ("devices", "rounds", "clusters", "uploads", "evaluations", "events", "splits", "models"):
         assert run.table(table).equals(uninterrupted.table(table))
 

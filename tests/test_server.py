@@ -1,12 +1,12 @@
 """The server's loop with made-up devices and links: every number can be worked out by hand.
 
 Each device pulls towards a target of its own, Δw = pull · (target − w), and its loss is its distance from there.
-Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, no warm-up, unless a test says otherwise.
+Computing costs 1 J and uploading 10 J. ε1 = 0.5, ε2 = 1, fixed, no warm-up, unless a test says otherwise.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,10 +17,12 @@ from fedclade import UserError
 from fedclade import config as configuration
 from fedclade.edge import Links
 from fedclade.scheduling import Policy
-from fedclade.server import ClusterRecord, Event, RoundRecord, Server, ServerState
+from fedclade.server import Server
+from fedclade.state import ClusterRecord, Event, RoundRecord, ServerState
 from fedclade.training import Evaluation
 
 INF = float("inf")
+FIXED = ["clustering.thresholds=fixed", "clustering.bipartition=minmax", "clustering.warmup_rounds=0"]
 
 
 class PullingTrainer:
@@ -81,7 +83,7 @@ def make(
     everybody = np.arange(len(targets))
     each = np.ones(len(targets))
     server = Server(
-        configuration.load(None, ["clustering.warmup_rounds=0", *overrides]),
+        configuration.load(None, [*FIXED, *overrides]),
         PullingTrainer(targets, pull),
         GivenEdge(compute * each, upload * each, subchannels, broadcast),
         np.array(samples or [1] * len(targets)),
@@ -111,6 +113,12 @@ def model(state: ServerState, name: str = "0") -> list[float]:
 
 def heard(record: RoundRecord) -> list[int]:
     return sorted(record.timeline.arrived.tolist())
+
+
+def usable(record: RoundRecord) -> list[int]:
+    """Heard, and not rejected."""
+    rejected = {event.device for event in record.events if event.kind == "rejected"}
+    return [device for device in heard(record) if device not in rejected]
 
 
 def kinds(record: RoundRecord) -> list[tuple[str, str]]:
@@ -164,7 +172,8 @@ def test_a_split_takes_effect_in_its_round_and_each_child_averages_its_own_membe
 def test_a_split_is_told_with_its_members_its_second_and_how_clear_it_was():
     state, (record,) = play(make(LINE), 1)
     # cosines are 1 within and -1 across: gap 2, bound sqrt((1 + 1) / 2) = 1
-    facts = {"within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0, "gamma_max": None}
+    facts = {"within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0}
+    facts |= {"gamma_max": None, "gamma_error": None}
     assert record.events == [Event("split", "0", detail={"first": [0, 1], "second": [2, 3], **facts})]
     split = state.tree.nodes["0"].split
     assert (split.round, split.seconds) == (1, state.seconds)
@@ -175,7 +184,7 @@ def test_a_split_is_told_with_its_members_its_second_and_how_clear_it_was():
     [
         ("clustering.gamma=0.99", True),  # the bound is 1
         ("clustering.gamma=1.0", False),
-        ("clustering.gamma=estimated", True),  # 0.0: (2, 4) around 3 gives 1/3; 0.1: 0
+        ("clustering.gamma=estimated", False),  # two devices in a child say nothing of its error
         ("clustering.min_cluster_size=2", True),
         ("clustering.min_cluster_size=3", False),
         ("clustering.enabled=false", False),
@@ -188,6 +197,15 @@ def test_a_refused_split_means_going_on_with_one_model(override, splits):
     assert record.clusters[0].verdict == ("split" if splits else "go-on")
     assert kinds(record) == ([("split", "0")] if splits else [])
     assert len(clusters(state)) == (2 if splits else 1)
+
+
+def test_a_split_is_accepted_by_the_estimated_gamma_and_told_with_its_error():
+    state, _ = play(make(FACING, "clustering.gamma=estimated"), 1)
+    facts = state.tree.nodes["0"].split.facts
+    # |4 - 3| / 3; without one of the three it is 1/3, 1/3 or 0, whose jackknife error is sqrt(2/3 · 6/81) = 2/9
+    assert (facts.gamma_max, facts.gamma_error) == (pytest.approx(1 / 3), pytest.approx(2 / 9))
+    assert facts.gamma_bound == 1
+    assert len(clusters(state)) == 2
 
 
 def test_devices_unheard_at_a_split_go_to_the_child_their_last_update_is_closest_to_but_are_not_averaged():
@@ -249,10 +267,10 @@ def test_leaves_partition_the_devices_and_children_their_parent_whoever_is_heard
             below = [state.tree.members(child) for child in node.children]
             assert not below or sorted(np.concatenate(below)) == state.tree.members(name).tolist()
         assert set(state.models) == set(state.tree.nodes)
-        assert sum(cluster.heard for cluster in record.clusters) == len(record.timeline.device)
-    assert state.participation.tolist() == [sum(d in heard(r) for r in records) for d in range(devices)]
+        assert sum(cluster.heard for cluster in record.clusters) == len(usable(record))
+    assert state.participation.tolist() == [sum(d in usable(r) for r in records) for d in range(devices)]
     assert state.last_heard.tolist() == [
-        max((r.round for r in records if d in heard(r)), default=0) for d in range(devices)
+        max((r.round for r in records if d in usable(r)), default=0) for d in range(devices)
     ]
 
 
@@ -583,3 +601,45 @@ def test_stepping_twice_from_the_same_state_gives_the_same_round():
         np.testing.assert_equal(asdict(record), asdict(same))
         np.testing.assert_equal(asdict(once), asdict(again))
         state = once
+
+
+# -------------------------------------------------------------------------------- real devices
+
+
+class Clumsy:
+    """Carries plans out, but for one device; each upload takes a second longer than planned."""
+
+    def __init__(self, device: int) -> None:
+        self.device, self.announced = device, []
+
+    def announce(self, timeline):
+        self.announced.append(timeline.device.tolist())
+
+    def outcome(self, timeline):
+        missed = timeline.missed | (timeline.device == self.device)
+        return replace(timeline, missed=missed, makespan=timeline.makespan + 1), {self.device: "died"}
+
+
+def test_who_fails_while_a_plan_is_carried_out_is_not_heard_and_the_clock_is_the_real_one():
+    server = make(CALM)
+    server.conductor = Clumsy(1)
+    state, (record,) = play(server, 1)
+    assert server.conductor.announced == [[0, 1, 2]]
+    assert heard(record) == [0, 2]
+    assert [(event.kind, event.device, event.detail) for event in record.events if event.kind == "missed"] == [
+        ("missed", 1, {"reason": "died"})
+    ]
+    assert state.seconds == record.seconds == record.timeline.makespan
+    assert state.last_heard.tolist() == [1, 0, 1]
+
+
+def test_devices_that_come_later_are_unheard_members_of_the_largest_cluster():
+    server = make(FACING)
+    state, _ = play(server, 3)
+    before = clusters(state)
+    grown = server.admit(state, np.ones(len(FACING) + 2, dtype=np.int64))
+    assert grown.last_heard.tolist() == [*state.last_heard.tolist(), 0, 0]
+    assert grown.updates.shape == (len(FACING) + 2, server.trainer.parameters)
+    largest = max(before, key=lambda name: len(before[name]))
+    assert clusters(grown) == {**before, largest: (*before[largest], len(FACING), len(FACING) + 1)}
+    assert server.admit(state, server.samples[: len(FACING)]) is state

@@ -23,6 +23,7 @@ TINY = {
     "edge": {"cpu_min_hz": 1e8, "cpu_max_hz": 2e8},
     "training": {"epochs": 2, "learning_rate": 0.1},
     "clustering": {
+        "thresholds": "fixed",
         "epsilon1": 0.4,
         "epsilon2": 0.3,
         "warmup_rounds": 1,
@@ -32,8 +33,22 @@ TINY = {
 }
 
 
+# Two groups that hold the digits the other way up, and nothing said of clustering: they split by themselves in round 4.
+DIGITS = {
+    "run": {"rounds": 8, "evaluate_every": 8, "report": False},
+    "population": {"source": "digits", "devices": 12, "partition": "iid"},
+    "incongruence": {"kind": "rotate", "groups": [8, 4]},
+    "model": {"name": "mlp", "hidden": 32},
+    "training": {"epochs": 3, "batch_size": 10, "learning_rate": 0.1},
+}
+
+
 def tiny(*overrides: str, **parts: object) -> Experiment:
     return Experiment(TINY, overrides, **parts)
+
+
+def digits(*overrides: str, **parts: object) -> Experiment:
+    return Experiment(DIGITS, overrides, **parts)
 
 
 def tiny_file(folder: Path, *overrides: str) -> str:

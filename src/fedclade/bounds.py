@@ -17,7 +17,8 @@ from fedclade.edge.latency import local_steps
 from fedclade.errors import UserError
 from fedclade.fairness import adjusted_rand_index
 from fedclade.population import build_population
-from fedclade.server import Server, ServerState
+from fedclade.server import Server
+from fedclade.state import ServerState
 from fedclade.theory import (
     Constants,
     LogisticProblem,

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -129,11 +130,13 @@ def run(
 
     from fedclade.experiments import Experiment
     from fedclade.report import terminal
-    from fedclade.runs import free_folder, read_config
+    from fedclade.runs import REAL_DEVICES, free_folder, read_config
 
     signals = _Signals()
     if resume is not None:
         read_config(resume)  # says so if there is no run
+        if (resume / REAL_DEVICES).is_file():
+            raise UserError(f"{resume}: a run of real devices: go on with flwr run … -c 'resume=\"{resume}\"'")
         source = source or str(resume / "config.toml")
     experiment = Experiment(source or "quickstart", overrides, stop_requested=signals.received)
     folder = resume or out or free_folder(Path("runs"), experiment.name)
@@ -197,6 +200,39 @@ def show_run(
         print(json.dumps(Run(folder).summary, indent=1))
     else:
         _print_run(_console(), folder, with_problem)
+
+
+@app.command()
+def place(
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE.npz", help="images and labels of a device the run never had")
+    ] = None,
+    device: Annotated[int | None, typer.Option("--device", metavar="N", help="or a device of the run's own")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="copy the model there")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the cluster that fits a device's data, with the reasons, and its model."""
+    import shutil
+    from dataclasses import asdict
+
+    from fedclade.placement import place as find_place
+    from fedclade.report import terminal
+
+    if (data is None) == (device is None):
+        raise UserError("place: needs either --data FILE.npz or --device N")
+    found = find_place(folder, data=data, device=device)
+    if out is not None:
+        try:
+            shutil.copyfile(found.model, out)
+        except OSError as error:
+            raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
+    if as_json:
+        print(json.dumps(asdict(found) | {"model": str(found.model)}, indent=1))
+        return
+    console = _console()
+    for line in terminal.show_placement(found):
+        console.print(line, soft_wrap=True)
 
 
 @app.command()
@@ -301,6 +337,26 @@ def bound(
         console.print(part)
     figure = "bound.png" if drawn else "no figure: pip install 'fedclade[figures]' for matplotlib"
     console.print(f"Written     {folder}: bound.json, {figure}", soft_wrap=True, markup=False)
+
+
+@app.command("deploy-demo")
+def deploy_demo(
+    nodes: Annotated[int, typer.Option(help="SuperNodes, each with a device's share of the digits")] = 6,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds at most")] = 3,
+    host: Annotated[
+        str, typer.Option(help="where the SuperLink listens; other machines only with --tls")
+    ] = "127.0.0.1",
+    tls: Annotated[bool, typer.Option("--tls", help="encrypt, and admit only nodes with a registered key")] = False,
+    out: Annotated[Path | None, typer.Option(help="the run's directory [default: runs/demo]")] = None,
+) -> None:
+    """Try a deployment: start Flower's SuperLink and SuperNodes on this machine, run, show, and clean up."""
+    if find_spec("flwr") is None:
+        raise UserError("deploy-demo needs Flower: pip install 'fedclade[flower]'")
+    from fedclade.flower.demo import run_demo
+
+    console = _console()
+    folder = run_demo(nodes, rounds, host, tls, out, lambda line: console.print(line, markup=False, soft_wrap=True))
+    _print_run(console, folder)
 
 
 def _print_run(console: Console, folder: Path, with_problem: bool = False) -> None:

@@ -65,11 +65,24 @@ class PopulationConfig(Section):
     max_samples: int = Field(1500, ge=2, description="images of the largest device, for power-law sizes")
     power_exponent: float = Field(1.5, gt=0, description="p(n) ~ n^-exponent between min and max samples")
     test_share: float = Field(0.2, gt=0, lt=1, description="share of a device's images kept for testing")
+    validation_share: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="share of a device's images on which split and move are tried; unset: 0.1 with automatic "
+        "thresholds, else none",
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_samples > self.max_samples:
             raise _Complaint("max_samples", self.max_samples, f"must be at least min_samples = {self.min_samples}")
+        if self.test_share + (self.validation_share or 0.0) >= 1:
+            raise _Complaint(
+                "validation_share",
+                self.validation_share,
+                f"with test_share = {self.test_share} nothing is left to train on",
+            )
         return self
 
 
@@ -150,6 +163,8 @@ class EdgeConfig(Section):
     availability_rounds: float = Field(
         5.0, ge=1, description="rounds in a row that a device is there on average, for 'markov'"
     )
+    late_share: float = Field(0.0, ge=0, lt=1, description="share of the devices that are not there at first")
+    late_round: int = Field(10, ge=1, description="the round in which they join")
     outage_db: float | None = Field(
         None, gt=0, description="an upload is lost where fading takes more than this; unset: none is"
     )
@@ -249,9 +264,22 @@ class ClusteringConfig(Section):
     """When a cluster stops, when it splits, and how it is cut."""
 
     enabled: bool = Field(True, description="false: conventional federated learning, one model")
+    thresholds: Literal["auto", "fixed"] = Field(
+        "auto",
+        description="auto: a cut that repeats is tried on held-out data, nothing to tune; fixed: ε1 and ε2 (the paper)",
+    )
+    level: float = Field(
+        0.001, gt=0, lt=0.5, description="auto: how often, at most, a cut is accepted by chance (p-value of a trial)"
+    )
+    patience: int = Field(
+        10, ge=1, description="auto: rounds without progress on held-out data after which a cluster stops"
+    )
+    review_every: int = Field(
+        3, ge=0, description="auto: rounds after which devices may change, and clusters merge; 0: never"
+    )
     epsilon1: float = Field(0.5, gt=0, description="a mean update smaller than this means standing still (ε1)")
     epsilon2: float = Field(1.0, gt=0, description="an update larger than this means pulling hard (ε2)")
-    warmup_rounds: int = Field(5, ge=0, description="no stop and no split in these first rounds")
+    warmup_rounds: int = Field(2, ge=0, description="no stop and no split in these first rounds; auto: of each cluster")
     norm: Literal["update", "per-step"] = Field(
         "update", description="‖Δw‖, or ‖Δw‖/(η·steps), which does not grow with a device's data"
     )
@@ -259,19 +287,55 @@ class ClusteringConfig(Section):
         "uniform", description="of the mean update in the tests; models are always averaged by D_k"
     )
     bipartition: Literal["minmax", "average", "complete"] = Field(
-        "minmax", description="smallest largest cross similarity (exact), or average or complete linkage"
+        "average",
+        description="average or complete linkage, or the smallest largest cross similarity, exactly (the paper)",
     )
     min_cluster_size: int = Field(2, ge=1, description="devices in a child, at least")
     gamma: Literal["off", "estimated"] | Annotated[float, Field(ge=0)] = Field(
         "off",
         description="γ of Algorithm 1, line 24: not tested, estimated from the child's mean, or a constant",
     )
-    max_age: int = Field(
-        0, ge=0, description="rounds an update may be old and still serve the norms and the similarity of a split"
+    max_age: int | None = Field(
+        None,
+        ge=0,
+        description="rounds an update may be old and still serve norms and similarity; unset: 10 with automatic "
+        "thresholds, else 0",
     )
     age_discount: float = Field(
         1.0, gt=0, le=1, description="weight of such an update, to the power of its age in rounds"
     )
+
+    trim: bool = Field(
+        False,
+        description="leave updates out of a cluster's average that point against the others'; guards against reversed "
+        "ones, at the expense of devices with unusual labels",
+    )
+    sketch: int | None = Field(
+        None,
+        ge=16,
+        description="keep of each device's last update only a random projection to so many numbers, which serves "
+        "similarity with a standard error of 1/sqrt of it; unset: the whole update",
+    )
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """ε1 and ε2 where they decide anything."""
+        return (self.epsilon1, self.epsilon2) if self.enabled and self.thresholds == "fixed" else ()
+
+    @property
+    def age_limit(self) -> int:
+        """What ``max_age`` comes to."""
+        return self.max_age if self.max_age is not None else 10 if self.thresholds == "auto" else 0
+
+
+class AttackConfig(Section):
+    """Hostile or broken devices, to see what they do to the others."""
+
+    kind: Literal["none", "not-finite", "huge", "sign-flip", "random"] = Field(
+        "none",
+        description="what their updates are: NaN, a hundred times too large, reversed, or noise of the usual size",
+    )
+    share: float = Field(0.2, ge=0, le=1, description="share of the devices that are hostile")
 
 
 class CompareConfig(Section):
@@ -304,7 +368,15 @@ class Config(Section):
     edge: EdgeConfig = EdgeConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
     clustering: ClusteringConfig = ClusteringConfig()
+    attack: AttackConfig = AttackConfig()
     compare: CompareConfig = CompareConfig()
+
+    @property
+    def validation_share(self) -> float:
+        """What is held out of a device's images for trials."""
+        automatic = self.clustering.enabled and self.clustering.thresholds == "auto"
+        given = self.population.validation_share
+        return given if given is not None else 0.1 if automatic else 0.0
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

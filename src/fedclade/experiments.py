@@ -21,10 +21,12 @@ from fedclade.randomness import generator
 from fedclade.report.page import write_run_page
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, Kind, Order, Timeline
-from fedclade.server import RoundRecord, Server, ServerState
+from fedclade.server import Server
+from fedclade.state import RoundRecord, ServerState
 from fedclade.stopwatch import Stopwatch
 from fedclade.training import StopRequested, Trainer
 from fedclade.training.engines import Engine, build_trainer, choose_engine
+from fedclade.training.hostile import HostileTrainer
 
 OPTIMAL_UP_TO = 30  # devices; a plan of more is compared without the exact solver
 
@@ -93,7 +95,11 @@ class Experiment:
     @cached_property
     def trainer(self) -> Trainer:
         """How updates come about."""
-        return build_trainer(self.engine, self.config, self.population, self._stop_requested)
+        trainer = build_trainer(self.engine, self.config, self.population, self._stop_requested)
+        attack = self.config.attack
+        if attack.kind == "none":
+            return trainer
+        return HostileTrainer(trainer, attack, self.population.devices, self.config.run.seed)
 
     @cached_property
     def edge(self) -> SimulatedEdge:
@@ -202,6 +208,7 @@ class Experiment:
                 if self._stop_requested():
                     raise Interrupted
             writer.checkpoint(state, stopwatch.spent())
+            writer.describe(self.devices())  # more may have come
             writer.finish(server, state, self.population.group, end)
         except Interrupted:
             writer.checkpoint(state, stopwatch.spent())

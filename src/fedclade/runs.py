@@ -22,6 +22,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,10 +34,11 @@ from safetensors.numpy import load_file, save, save_file
 from fedclade import config as configuration
 from fedclade import fairness
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.clustering import Tree
+from fedclade.clustering import Outlook, Tree
 from fedclade.config import Config
 from fedclade.errors import UserError
-from fedclade.server import CONVENTIONAL, RoundRecord, Server, ServerState
+from fedclade.server import Server
+from fedclade.state import CONVENTIONAL, RoundRecord, ServerState
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
@@ -58,6 +60,7 @@ CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, simil
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
 """
+REAL_DEVICES = "devices.json"  # of a run that was not simulated
 PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits")
 
 
@@ -160,6 +163,8 @@ class RunWriter:
             "energy_joules": state.energy_joules.tolist(),
             "present_rounds": state.present_rounds.tolist(),
             "retry": state.retry.tolist(),
+            "losses": [_finite(loss) for loss in state.losses],
+            "outlooks": {name: asdict(outlook) for name, outlook in state.outlooks.items()},
             "tree": state.tree.to_json(),
         }
         write_beside(folder / "state.json", json.dumps(facts, indent=1).encode())
@@ -209,8 +214,8 @@ class RunWriter:
 def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
     """A round as rows of its tables."""
     timeline, evaluation, round_ = record.timeline, record.evaluation, record.round
-    accuracy = evaluation.accuracy if evaluation else None
-    conventional = evaluation.conventional_accuracy if evaluation else None
+    accuracy = _known(evaluation.accuracy) if evaluation else None
+    conventional = _known(evaluation.conventional_accuracy) if evaluation else None
     return {
         "rounds": [
             {
@@ -290,6 +295,12 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def _known(accuracy: Floats) -> Floats:
+    """Of the devices that told: a real one may be gone; where none told, all of them."""
+    known = ~np.isnan(accuracy)
+    return accuracy[known] if known.any() else accuracy
+
+
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
@@ -297,7 +308,7 @@ def _finite(value: float) -> float | None:
 def summarise(server: Server, state: ServerState, group: Ints, conventional: Floats, end: str) -> dict[str, Any]:
     """The headline numbers of a finished run, one flat object."""
     splits = sorted((node.split for node in state.tree.nodes.values() if node.split), key=lambda split: split.round)
-    accuracy = server.evaluate(state).accuracy
+    accuracy, conventional = _known(server.evaluate(state).accuracy), _known(conventional)
     uploads = int(state.participation.sum())
     planted = len(np.unique(group)) > 1
     there = state.present_rounds > 0
@@ -365,8 +376,13 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
             energy_joules=np.array(facts["energy_joules"]),
             present_rounds=np.array(facts["present_rounds"], dtype=np.int64),
             retry=np.array(facts["retry"], dtype=np.int64),
+            losses=np.array(facts["losses"], dtype=np.float64),
+            outlooks={name: Outlook.from_json(row) for name, row in facts["outlooks"].items()},
         )
-        if state.updates.shape != initial.updates.shape or any(len(m) != parameters for m in state.models.values()):
+        fits = state.updates.shape[1] == initial.updates.shape[1] and devices <= len(
+            initial.updates
+        )  # more may have come since
+        if not fits or any(len(m) != parameters for m in state.models.values()):
             raise ValueError(f"made by another model or population: {state.updates.shape}")
         return state, {name: float(count) for name, count in facts["spent"].items()}
     except (OSError, ValueError, KeyError, TypeError, AssertionError, SafetensorError) as error:

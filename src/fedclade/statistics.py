@@ -1,14 +1,82 @@
-"""Numbers over several trials: paired differences with their uncertainty, and means of runs that tick differently."""
+"""Numbers with their uncertainty: paired differences, over trials or over images; runs that tick differently."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
-from fedclade.arrays import Floats
+from fedclade.arrays import Bools, Floats, Ints
 from fedclade.randomness import generator
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+MIN_FREEDOM = 3
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Differences of pairs, summed up for each device (row) and class (column)."""
+
+    samples: Ints  # how many
+    mean: Floats
+    squares: Floats  # mean of their squares
+
+    def among(self, chosen: Ints | Bools) -> "Paired":
+        """Of some of the devices."""
+        return Paired(self.samples[chosen], self.mean[chosen], self.squares[chosen])
+
+    def regardless_of_class(self) -> "Paired":
+        """The same with all images of a device as one class."""
+        return _from_sums(*(np.asarray(v.sum(axis=1, keepdims=True)) for v in self.sums()))
+
+    def test(self) -> tuple[float, float]:
+        """The mean difference with all classes equally weighted, and the p-value of its being 0 or less in truth.
+
+        A t-test on what varies within the classes, for all devices together. Were the classes weighted as they occur,
+        a model would win by merely expecting the labels that are frequent here. Too few images for that: one class.
+        """
+        counts, sums, squares = (v.sum(axis=0) for v in self.sums())
+        held = counts > 0
+        freedom = int(counts.sum()) - int(held.sum())
+        if freedom < MIN_FREEDOM and held.sum() > 1:
+            return self.regardless_of_class().test()
+        if freedom < 1:
+            return 0.0, 1.0
+        counts, means = counts[held], sums[held] / counts[held]
+        variance = max(0.0, float((squares[held] - counts * means**2).sum())) / freedom
+        error = float(np.sqrt(variance * (1.0 / counts).sum()) / len(counts))
+        return float(means.mean()), p_above_zero(float(means.mean()), error, freedom)
+
+    def sums(self) -> tuple[Floats, Floats, Floats]:
+        """Number, sum and sum of squares of the differences."""
+        weights = self.samples.astype(np.float64)
+        return weights, weights * self.mean, weights * self.squares
+
+
+def p_above_zero(estimate: float, error: float, freedom: int) -> float:
+    """One-sided t-test: how likely so high an estimate is, or a higher one, if in truth it is 0 or less."""
+    if error == 0:
+        return 0.0 if estimate > 0 else 1.0
+    return float(special.stdtr(freedom, -estimate / error))
+
+
+def _from_sums(counts: Floats, sums: Floats, squares: Floats) -> Paired:
+    some = np.maximum(1, counts)
+    return Paired(counts.astype(np.int64), sums / some, squares / some)
+
+
+def paired(differences: Floats, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Paired:
+    """Sum up differences by their device and class."""
+    cells = rows * shape[1] + columns
+    size = shape[0] * shape[1]
+    values = differences.astype(np.float64)
+    return _from_sums(
+        *(
+            np.bincount(cells, v, size).astype(np.float64).reshape(shape)
+            for v in (np.ones_like(values), values, values**2)
+        )
+    )
 
 
 def bootstrap_interval(values: Floats, seed: int = 0) -> tuple[float, float] | None:

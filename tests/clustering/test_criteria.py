@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedclade.clustering import CutFacts, Norms, cosine_similarity, cut_facts, gamma_test, judge
+from fedclade.clustering.criteria import estimated_gamma
 from fedclade.config import ClusteringConfig
 
 CONFIG = ClusteringConfig(epsilon1=0.5, epsilon2=1.0, warmup_rounds=5)
@@ -71,10 +74,54 @@ def test_facts_of_a_cut_by_hand():
 
 
 def test_estimated_gamma_by_hand():
-    # first child: mean (0.8, 0.4), each member (0.2, 0.4) away: sqrt(0.2) / sqrt(0.8) = 0.5
-    # second child: mean (-0.9, 0.3), each member (0.1, 0.3) away: sqrt(0.1) / sqrt(0.9) = 1/3
-    assert facts_by_hand("estimated").gamma_max == pytest.approx(0.5)
-    assert facts_by_hand(0.25).gamma_max == 0.25
+    # the mean of the others is the other one, of norm 1: (0.4, 0.8) away in the first child, (0.2, 0.6) in the second
+    facts = facts_by_hand("estimated")
+    assert facts.gamma_max == pytest.approx(math.sqrt(0.8))
+    assert facts.gamma_error == math.inf  # two devices say nothing of it
+    assert not gamma_test(facts)
+    assert (facts_by_hand(0.25).gamma_max, facts_by_hand(0.25).gamma_error) == (0.25, None)
+
+
+def test_a_device_is_left_out_of_the_mean_that_its_gamma_is_measured_by():
+    # 1, 1 and 4: the 4 is 3 away from the mean 1 of the others; the 1 is 1.5 away from 2.5
+    gamma, error = estimated_gamma(np.array([[1], [1], [4]], dtype=np.float32))
+    assert gamma == pytest.approx(3)
+    # without the 4 it is 0, without a 1 it is 3: mean 2, and 2/3 of 4 + 1 + 1
+    assert error == pytest.approx(2)
+
+
+def test_gamma_of_one_device_cannot_be_estimated():
+    assert estimated_gamma(np.ones((1, 3), dtype=np.float32)) == (math.inf, 0.0)
+    assert not gamma_test(CutFacts(0.9, -1.0, 1.9, 1.0, math.inf, 0.0))
+
+
+@given(st.integers(3, 40), st.integers(0, 999))
+def test_an_estimated_gamma_and_its_error_do_not_depend_on_the_scale_of_the_updates(count, seed):
+    updates = np.random.default_rng(seed).normal(1.0, 0.5, (count, 4)).astype(np.float32)
+    gamma, error = estimated_gamma(updates)
+    assert gamma > 0
+    assert error > 0
+    assert estimated_gamma(8 * updates) == pytest.approx((gamma, error), rel=1e-3)
+
+
+def test_identical_updates_have_no_gamma_and_no_error():
+    assert estimated_gamma(np.ones((12, 4), dtype=np.float32)) == pytest.approx((0.0, 0.0), abs=1e-6)
+
+
+def test_a_cut_is_refused_if_either_childs_gamma_may_be_above_the_bound():
+    """The first child's γ is a little larger but known well; of the second's it is known next to nothing."""
+    sure = np.array([[1.0, 0.5], [1.0, -0.5]] * 20, dtype=np.float32)
+    unsure = -np.array([[1.0, 0.2], [1.0, -0.2]], dtype=np.float32)
+    updates, side = np.concatenate([sure, unsure]), np.arange(42) >= 40
+    assert estimated_gamma(unsure)[1] == math.inf
+    assert not gamma_test(cut_facts(cosine_similarity(updates), side, updates, ClusteringConfig(gamma="estimated")))
+
+
+@pytest.mark.parametrize(("error", "accepted"), [(None, True), (0.0, True), (0.12, True), (0.13, False), (9.0, False)])
+def test_an_estimated_gamma_must_be_below_the_bound_with_95_percent_confidence(error, accepted):
+    # the upper end is 0.6 + 1.645 standard errors, the bound 0.8: 0.1216 of them
+    facts = CutFacts(0.9, -0.28, 1.18, 0.8, 0.6, error)
+    assert gamma_test(facts) == accepted
 
 
 def test_a_child_of_one_device_has_nothing_within():

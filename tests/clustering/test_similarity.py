@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering import cosine_similarity, discounted, mean_similarity_to, mean_update_norm, update_norms
+from fedclade.clustering import (
+    absurd,
+    cosine_similarity,
+    discounted,
+    mean_similarity_to,
+    mean_update_norm,
+    opposed,
+    sketch,
+    update_norms,
+)
 from fedclade.clustering import similarity as similarity_module
 
 
@@ -85,3 +94,113 @@ def test_discounted_similarities_fade_with_both_updates_trust_and_keep_their_sig
     found = discounted(similarity, np.array([1.0, 0.5, 0.25]))
     assert found == pytest.approx(np.array([[1.0, 0.4, -0.1], [0.4, 1.0, 0.0], [-0.1, 0.0, 1.0]]))
     assert np.array_equal(discounted(similarity, np.ones(3)), similarity)
+
+
+# -------------------------------------------------------------------------------- sketches
+
+
+def random_signs(seed, parameters):
+    return np.random.default_rng(seed).choice(np.array([-1, 1], dtype=np.float32), parameters)
+
+
+@given(st.integers(1, 6), st.integers(1, 80), st.integers(1, 30), st.integers(0, 999))
+def test_a_sketch_adds_up_signed_parameters_so_many_apart(rows, parameters, width, seed):
+    updates, signs = random_updates(seed, rows, parameters), random_signs(seed, parameters)
+    small = sketch(updates, signs, width)
+    assert (small.shape, small.dtype) == ((rows, width), np.float32)
+    for column in range(width):
+        expected = (updates[:, column::width].astype(np.float64) * signs[column::width]).sum(axis=1)
+        np.testing.assert_allclose(small[:, column], expected, rtol=1e-4, atol=1e-4 * np.abs(updates).max())
+
+
+def test_a_sketch_as_wide_as_the_update_keeps_every_inner_product():
+    updates = random_updates(3)
+    small = sketch(updates, random_signs(1, 30), 30)
+    np.testing.assert_allclose(cosine_similarity(small), cosine_similarity(updates), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [16, 64, 256])
+@pytest.mark.parametrize("truth", [0.0, 0.6])
+def test_cosines_of_sketches_are_right_on_average_with_an_error_of_one_over_the_root_of_the_width(width, truth):
+    rng = np.random.default_rng(7)
+    one, other = np.linalg.qr(rng.normal(size=(4096, 2)))[0].T
+    updates = np.stack([one, truth * one + math.sqrt(1 - truth**2) * other]).astype(np.float32)
+    products = [np.prod(sketch(updates, random_signs(seed, 4096), width), axis=0).sum() for seed in range(400)]
+    error = math.sqrt((1 + truth**2) / width)
+    assert np.mean(products) == pytest.approx(truth, abs=4 * error / math.sqrt(400))
+    assert np.std(products) == pytest.approx(error, rel=0.2)
+
+
+# -------------------------------------------------------------------------------- updates that cannot be right
+
+SIZES = st.lists(st.tuples(st.floats(0.1, 10), st.integers(1, 50)), min_size=1, max_size=30)
+
+
+@given(SIZES, st.floats(0.01, 100))
+def test_what_is_absurd_does_not_depend_on_scale_or_order(pairs, factor):
+    norms, steps = np.array([norm for norm, _ in pairs]), np.array([count for _, count in pairs])
+    found = absurd(norms, steps)
+    near = np.abs(norms / (10 * np.median(norms)) - 1) < 1e-9
+    near |= np.abs(norms / steps / (10 * np.median(norms / steps)) - 1) < 1e-9
+    assert (absurd(factor * norms, steps) == found)[~near].all()
+    np.testing.assert_array_equal(absurd(norms[::-1], steps[::-1]), found[::-1])
+
+
+@given(SIZES)
+def test_at_most_half_of_a_cluster_is_absurd(pairs):
+    """Whatever most devices do is what is usual."""
+    norms, steps = np.array([norm for norm, _ in pairs]), np.array([count for _, count in pairs])
+    assert absurd(norms, steps).sum() <= len(pairs) // 2
+
+
+@given(st.integers(5, 30), st.floats(0.2, 5), st.integers(1, 50), st.data())
+def test_an_update_a_hundred_times_too_large_is_absurd_and_no_other_is(devices, norm, count, data):
+    """As long as fewer than half of the devices send such a thing, all have as much to do, and norms vary by a half."""
+    wild = data.draw(st.sets(st.integers(0, devices - 1), max_size=(devices - 1) // 2))
+    variation = np.array(data.draw(st.lists(st.floats(0.5, 1.5), min_size=devices, max_size=devices)))
+    hostile = np.isin(np.arange(devices), list(wild))
+    norms = norm * variation * np.where(hostile, 100, 1)
+    np.testing.assert_array_equal(absurd(norms, np.full(devices, count)), hostile)
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=2, max_size=30), st.floats(0.5, 1.0))
+def test_a_device_with_much_more_data_is_not_absurd(steps, power):
+    """Its update may grow with its steps, in proportion or more slowly."""
+    steps = np.array(steps)
+    assert not absurd(steps**power, steps).any()
+
+
+def test_zero_updates_are_not_absurd():
+    assert not absurd(np.zeros(6), np.ones(6, dtype=np.int64)).any()
+
+
+def test_a_device_that_pulls_while_most_stand_quite_still_is_not_absurd():
+    assert not absurd(np.array([0.0, 0.0, 0.0, 0.0, 1e-6]), np.ones(5, dtype=np.int64)).any()
+
+
+def along_a_direction(seed, devices, spread):
+    """Updates of about one direction."""
+    rng = np.random.default_rng(seed)
+    return (np.r_[1.0, np.zeros(49)] + rng.normal(0, spread, (devices, 50))).astype(np.float32)
+
+
+@given(st.integers(0, 999), st.integers(6, 30), st.floats(0.01, 0.2), st.data())
+def test_reversed_updates_are_opposed_and_no_others_while_they_are_few(seed, devices, spread, data):
+    wild = data.draw(st.sets(st.integers(0, devices - 1), max_size=devices // 5))
+    hostile = np.isin(np.arange(devices), list(wild))
+    updates = along_a_direction(seed, devices, spread) * np.where(hostile, -1, 1)[:, None].astype(np.float32)
+    np.testing.assert_array_equal(opposed(updates), hostile)
+    np.testing.assert_array_equal(opposed(1000 * updates), hostile)
+
+
+@given(st.integers(0, 999), st.integers(2, 15))
+def test_of_two_equal_halves_that_pull_apart_neither_is_opposed(seed, half):
+    updates = along_a_direction(seed, 2 * half, 0.1)
+    updates[:half] *= -1
+    assert not opposed(updates).any()
+
+
+@given(st.integers(0, 999))
+def test_where_a_cluster_has_no_direction_nothing_is_opposed_to_it(seed):
+    noise = np.random.default_rng(seed).normal(size=(20, 5000)).astype(np.float32)
+    assert not opposed(noise).any()

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering import ROOT, CutFacts, Tree
+from fedclade.clustering import ROOT, CutFacts, Tree, Trial
 
 FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
 NUMBERS = st.integers(0, 2**16)
-STEPS = st.lists(st.tuples(st.sampled_from(["split", "move", "stop", "open"]), NUMBERS, NUMBERS), max_size=15)
+STEPS = st.lists(st.tuples(st.sampled_from(["split", "move", "merge", "stop", "open"]), NUMBERS, NUMBERS), max_size=15)
 
 
 def grow(device_count, steps):
@@ -27,6 +27,10 @@ def grow(device_count, steps):
             device = how % device_count
             if tree.nodes[tree.leaf_of()[device]].devices != (device,):
                 tree = tree.move(device, leaf.name)
+        elif kind == "merge":
+            into = tree.leaves()[how % len(tree.leaves())]
+            if into.name != leaf.name:
+                tree = tree.merge(leaf.name, into.name)
         else:
             tree = tree.with_stop(leaf.name, round_ if kind == "stop" else None)
         yield tree
@@ -93,7 +97,10 @@ def test_json_tells_members_and_facts_of_every_node():
         "gap": 0.25,
         "gamma_bound": 0.72,
         "gamma_max": None,
+        "gamma_error": None,
+        "trial": None,
     }
+    assert {row["merged_into"] for row in rows.values()} == {None}
 
 
 def test_a_move_changes_the_members_up_the_tree_but_not_what_the_split_was():
@@ -104,11 +111,38 @@ def test_a_move_changes_the_members_up_the_tree_but_not_what_the_split_was():
     assert tree.move(0, "0.1.1") == tree
 
 
+def test_a_merge_gives_all_devices_to_the_other_leaf_which_is_open_again():
+    tree = split_tree().with_stop("0.0", 8).with_stop("0.1.1", 8).merge("0.1.1", "0.0")
+    assert [leaf.name for leaf in tree.leaves()] == ["0.0", "0.1.0"]
+    assert tree.nodes["0.0"].devices == (0, 2, 3, 4)
+    assert (tree.nodes["0.0"].stopped_round, tree.nodes["0.1.1"].stopped_round) == (None, None)
+    assert tree.leaf_of() == ["0.0", "0.1.0", "0.0", "0.0", "0.0", "0.1.0"]
+    assert (members(tree, "0.1"), members(tree, "0.1.1")) == ([1, 5], [])
+    assert {row["name"]: row["merged_into"] for row in tree.to_json()}["0.1.1"] == "0.0"
+    assert tree.nodes["0.1"].split.second == (3,)  # what was, was
+
+
+@pytest.mark.parametrize(("name", "into"), [("0.0", "0.0"), ("0.0", "0.1"), ("0.1", "0.0"), ("0.1.1", "0.1.0")])
+def test_illegal_merges_are_refused(name, into):
+    """With itself, with an inner node, and with what was merged already."""
+    with pytest.raises(AssertionError, match="not two leaves"):
+        split_tree().merge("0.1.1", "0.0").merge(name, into)
+
+
+def test_a_split_is_written_down_with_its_trial():
+    trial = Trial(0.3, 1e-6, (0.2, 0.1), (0.01, 0.02), cuts=3)
+    tree = Tree.planted(4).split("0", [2, 3], 5, 1.0, FACTS, trial)
+    rows = json.loads(json.dumps(tree.to_json()))
+    assert rows[0]["split"]["trial"]["p_group"] == 1e-6
+    assert Tree.from_json(rows, 4).nodes["0"].split.trial == trial
+
+
 def test_a_change_leaves_the_tree_it_came_from_as_it_was():
     tree = split_tree()
     tree.split("0.0", [2], 9, 30.0, FACTS)
     tree.move(1, "0.0")
     tree.with_stop("0.0", 9)
+    tree.merge("0.0", "0.1.0")
     assert tree == split_tree()
 
 
@@ -132,6 +166,14 @@ def test_a_leaf_is_stopped_and_opened_again():
 def test_illegal_splits_are_refused(leaf, second):
     with pytest.raises(AssertionError, match="no cut of leaf"):
         split_tree().split(leaf, second, 9, 30.0, FACTS)
+
+
+def test_new_devices_wait_in_the_largest_leaf():
+    tree = split_tree()
+    largest = max(tree.leaves(), key=lambda leaf: len(leaf.devices)).name
+    grown = tree.grown(2)
+    assert grown.device_count == 8
+    assert set(grown.members(largest)) - set(tree.members(largest)) == {6, 7}
 
 
 def test_illegal_moves_are_refused():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from data_builders import error_line
 from fedclade.config import PopulationConfig
-from fedclade.population.partition import deal, device_sizes, split_test
+from fedclade.population.partition import deal, device_sizes, split_shares
 
 LABELS = np.arange(1000) % 10
 ALL = np.arange(10)
@@ -147,20 +147,51 @@ def test_a_source_without_writers_is_refused():
     assert line.startswith('population.partition = "writer": source mnist5k does not say who wrote what')
 
 
-# -------------------------------------------------------------------------------- training and test share
+# -------------------------------------------------------------------------------- training, validation and test share
+
+POSITIONS = st.integers(2, 200).map(lambda count: np.arange(100, 100 + count))
+SHARES = st.floats(0.001, 0.999)
 
 
-@given(st.integers(2, 200), st.floats(0.001, 0.999), st.integers(0, 9))
-def test_the_test_share_is_kept_apart_with_at_least_one_image_on_either_side(count, share, seed):
-    positions = np.arange(100, 100 + count)
-    train, test = split_test(positions, share, seed, device=0)
+@given(POSITIONS, SHARES, st.integers(0, 9))
+def test_the_test_share_is_kept_apart_with_at_least_one_image_on_either_side(positions, share, seed):
+    train, validation, test = split_shares(positions, share, 0.0, seed, device=0)
     assert sorted([*train, *test]) == positions.tolist()
+    assert len(validation) == 0
     assert min(len(train), len(test)) >= 1
-    if 1 <= share * count <= count - 1:
-        assert abs(len(test) - share * count) <= 0.5
+    if 1 <= share * len(positions) <= len(positions) - 1:
+        assert abs(len(test) - share * len(positions)) <= 0.5
 
 
-def test_devices_draw_their_test_shares_apart():
-    shares = {tuple(split_test(np.arange(100), 0.2, 1, device)[1]) for device in range(5)}
-    assert len(shares) == 5
-    assert {len(share) for share in shares} == {20}
+@given(POSITIONS, SHARES, SHARES, st.integers(0, 9))
+def test_the_three_shares_are_apart_and_together_all_there_is(positions, tested, validated, seed):
+    parts = split_shares(positions, tested, validated, seed, device=0)
+    assert sorted(np.concatenate(parts)) == positions.tolist()
+    assert all((np.diff(part) > 0).all() for part in parts)
+    train, _, test = parts
+    assert min(len(train), len(test)) >= 1
+
+
+@given(POSITIONS, SHARES, SHARES, st.integers(0, 9))
+def test_the_test_share_is_the_same_with_and_without_a_validation_share(positions, tested, validated, seed):
+    with_one, without = (split_shares(positions, tested, share, seed, device=0) for share in (validated, 0.0))
+    np.testing.assert_array_equal(with_one[2], without[2])
+
+
+@pytest.mark.parametrize(
+    ("count", "held_out"),
+    [(2, 0), (3, 1), (5, 1), (14, 2), (20, 4), (29, 5), (30, 6), (60, 6), (64, 6), (66, 7), (200, 20)],
+)
+def test_a_small_device_holds_out_up_to_six_images_but_no_more_than_a_fifth(count, held_out):
+    """A tenth and a fifth are asked for; two images leave none to hold out."""
+    train, validation, test = split_shares(np.arange(count), 0.2, 0.1, seed=1, device=0)
+    assert len(validation) == held_out
+    assert len(train) == count - held_out - len(test)
+
+
+def test_devices_draw_their_shares_apart():
+    drawn = [split_shares(np.arange(100), 0.2, 0.1, 1, device) for device in range(5)]
+    for share, size in ((1, 10), (2, 20)):
+        shares = {tuple(parts[share]) for parts in drawn}
+        assert len(shares) == 5
+        assert {len(positions) for positions in shares} == {size}

@@ -23,14 +23,16 @@ settings = st.fixed_dictionaries(
         "min_samples": st.integers(2, 10),
         "max_samples": st.integers(10, 200),
         "samples": st.integers(70, 500),
-        "test_share": st.floats(0.01, 0.99),
+        "test_share": st.floats(0.01, 0.79),
+        "validation_share": st.floats(0.0, 0.2),
     }
 )
 
 
 def contents(population: Population) -> list[bytes]:
     """Everything in it, as bytes."""
-    arrays = [population.images, population.labels, population.group, *population.train, *population.test]
+    arrays = [population.images, population.labels, population.group, *population.train, *population.validation]
+    arrays += population.test
     return [array.tobytes() for array in arrays]
 
 
@@ -43,12 +45,13 @@ def test_images_go_to_one_device_each_with_their_labels(plan, seed):
 
 
 @given(settings, st.integers(0, 999))
-def test_a_devices_images_lie_side_by_side_in_two_shares(plan, seed):
+def test_a_devices_images_lie_side_by_side_in_three_shares(plan, seed):
     population = populate(config(population=plan, run={"seed": seed}), SOURCE)
     assert population.devices == len(population.test) == plan["devices"]
     assert population.samples.tolist() == [len(train) for train in population.train]
-    both = [np.sort(np.r_[train, test]) for train, test in zip(population.train, population.test, strict=True)]
-    np.testing.assert_array_equal(np.concatenate(both), np.arange(COUNT)[: len(population.images)])
+    shares = zip(population.train, population.validation, population.test, strict=True)
+    whole = np.concatenate([np.sort(np.concatenate(parts)) for parts in shares])
+    np.testing.assert_array_equal(whole, np.arange(COUNT)[: len(population.images)])
     assert min(map(len, [*population.train, *population.test])) >= 1
     assert population.images.flags.c_contiguous
 
@@ -56,7 +59,8 @@ def test_a_devices_images_lie_side_by_side_in_two_shares(plan, seed):
 @given(settings, st.integers(0, 999))
 def test_devices_hold_what_the_plan_allows(plan, seed):
     population = populate(config(population=plan, run={"seed": seed}), SOURCE)
-    sizes = population.samples + [len(test) for test in population.test]
+    held_out = zip(population.validation, population.test, strict=True)
+    sizes = population.samples + [len(validation) + len(test) for validation, test in held_out]
     assert sizes.min() >= plan["min_samples"]
     devices = np.repeat(np.arange(plan["devices"]), sizes)
     if plan["partition"] == "writer":
@@ -73,10 +77,29 @@ def test_devices_hold_what_the_plan_allows(plan, seed):
         assert max(held) <= plan["classes_per_device"]
 
 
-def test_the_default_split_is_80_to_20():
-    population = populate(config(population={"devices": 4, "partition": "iid"}), SOURCE)
-    assert population.samples.tolist() == [80] * 4
-    assert [len(test) for test in population.test] == [20] * 4
+@pytest.mark.parametrize(
+    ("clustering", "population", "shares"),
+    [
+        ({}, {}, (70, 10, 20)),  # automatic thresholds try their cuts on held-out images
+        ({"thresholds": "fixed"}, {}, (80, 0, 20)),
+        ({"enabled": False}, {}, (80, 0, 20)),
+        ({}, {"validation_share": 0.25}, (55, 25, 20)),
+        ({"thresholds": "fixed"}, {"validation_share": 0.1}, (70, 10, 20)),
+    ],
+)
+def test_a_device_trains_on_what_it_does_not_hold_out(clustering, population, shares):
+    plan = config(population={"devices": 4, "partition": "iid", **population}, clustering=clustering)
+    found = populate(plan, SOURCE)
+    for share, size in zip((found.train, found.validation, found.test), shares, strict=True):
+        assert [len(positions) for positions in share] == [size] * 4
+
+
+def test_a_validation_share_leaves_the_test_share_and_the_images_as_they_are():
+    with_one, without = (
+        populate(config(population={"devices": 4, "validation_share": share}), SOURCE) for share in (0.3, 0.0)
+    )
+    np.testing.assert_array_equal(with_one.images, without.images)
+    assert [part.tolist() for part in with_one.test] == [part.tolist() for part in without.test]
 
 
 @pytest.mark.parametrize("kind", ["none", "rotate", "permute-labels", "disjoint-classes"])

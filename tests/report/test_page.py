@@ -17,7 +17,7 @@ from fedclade.problem import check_run
 from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
 from fedclade.scheduling import plan_timeline
-from fedclade.server import CONVENTIONAL, ClusterRecord, EvaluationRecord, Event, RoundRecord
+from fedclade.state import CONVENTIONAL, ClusterRecord, EvaluationRecord, Event, RoundRecord
 from tiny_runs import TINY, fedclade, refusal, tiny
 
 # Six devices on two sub-channels: split in round 2, two stopped clusters later, of which one device each goes on.

@@ -16,6 +16,7 @@ from data_builders import config, error_line, image_set, stand_in_folder_with
 from fedclade.errors import Interrupted
 from fedclade.population import Population
 from fedclade.training.batched import DenseStack
+from fedclade.training.dual import DualProgram
 from fedclade.training.engines import Engine, build_trainer, choose_engine
 from fedclade.training.flat import bind
 from fedclade.training.lean import compile_lean
@@ -42,6 +43,7 @@ def population_of(sizes: list[int], shape: tuple[int, int, int] = (1, SIDE, SIDE
         source.images,
         source.labels,
         tuple(part[1:] for part in parts),
+        tuple(part[:0] for part in parts),
         tuple(part[:1] for part in parts),
         np.zeros(len(sizes), dtype=np.int64),
         5,
@@ -102,7 +104,7 @@ def test_a_net_the_lean_step_does_not_know_gives_the_plain_engines_updates_too(c
     np.testing.assert_allclose(other.loss, one.loss, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("model", "engine"), [("cnn", "workers"), ("logistic", "batched")])
+@pytest.mark.parametrize(("model", "engine"), [("cnn", "workers"), ("mlp", "workers"), ("logistic", "batched")])
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_worker_processes_give_the_same_bytes_as_one_process(model, engine, workers):
     plan, population = settings_of(model), population_of([12, 1])  # also more workers than devices
@@ -214,6 +216,37 @@ def test_a_run_keeps_the_engine_it_was_started_with(tmp_path):
     assert (run.config.training.engine, run.config.training.workers) == ("batched", 1)
 
 
+# -------------------------------------------------------------------------------- the dual steps
+
+
+def deep_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(50, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4))
+
+
+def test_dual_steps_are_sgd_also_through_several_hidden_layers():
+    images, labels = torch.randn(11, 50, generator=torch.Generator().manual_seed(1)), torch.arange(11) % 4
+    orders = [np.random.default_rng(epoch).permutation(11) for epoch in range(3)]
+    reference, module = deep_net(), deep_net()
+    optimiser = torch.optim.SGD(reference.parameters(), lr=0.3)
+    for order in orders:
+        for batch in torch.split(torch.from_numpy(order), 4):
+            optimiser.zero_grad()
+            functional.cross_entropy(reference(images[batch]), labels[batch]).backward()
+            optimiser.step()
+    weights, _, _ = bind(module)
+    DualProgram(module).train(images, labels.numpy(), orders, 4, 0.3)
+    torch.testing.assert_close(weights, nn.utils.parameters_to_vector(reference.parameters()), rtol=1e-4, atol=1e-5)
+
+
+def test_dual_steps_are_for_few_samples_and_several_epochs():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 62))
+    program = DualProgram(module)
+    assert program.pays(samples=240, epochs=10)
+    assert not program.pays(samples=2000, epochs=10)
+    assert not program.pays(samples=240, epochs=1)
+
+
 # -------------------------------------------------------------------------------- the lean step
 
 
@@ -224,8 +257,11 @@ def test_a_run_keeps_the_engine_it_was_started_with(tmp_path):
         [nn.Conv2d(2, 9, (3, 2), padding=(1, 1)), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(9 * 5 * 5, 5)],
         [nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 8, 2, padding=1), nn.MaxPool2d(2), nn.ReLU(),
          nn.Flatten(), nn.Linear(8 * 2 * 2, 6), nn.ReLU(), nn.Linear(6, 5)],
+        [nn.Conv2d(2, 3, (3, 2)), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(3, 9, (2, 3)), nn.MaxPool2d(2), nn.ReLU(),
+         nn.Flatten(), nn.Linear(9, 5)],
+        [nn.Conv2d(2, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 80, 5)],
     ],
-    ids=["no pooling", "padding and odd sizes", "two convolutions"],
+    ids=["no pooling", "padding and odd sizes", "two convolutions", "split lines", "two convolutions, no pooling"],
 )  # fmt: skip
 def test_the_lean_step_has_autograds_gradients(layers):
     torch.manual_seed(0)

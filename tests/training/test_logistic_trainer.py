@@ -10,9 +10,9 @@ from fedclade.training.logistic import LogisticTrainer
 from fedclade.training.sequential import SequentialTrainer
 
 
-def parts(**training: object):
+def parts(*, validation: float = 0.0, **training: object):
     whole = config(
-        population={"source": "digits", "devices": 3, "partition": "iid"},
+        population={"source": "digits", "devices": 3, "partition": "iid", "validation_share": validation},
         model={"name": "logistic"},
         training={"epochs": 3, "batch_size": 1000, "learning_rate": 0.05, "weight_decay": 0.1, **training},
     )

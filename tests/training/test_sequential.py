@@ -18,11 +18,11 @@ SOURCE = image_set(60, classes=3, shape=(2, 8, 8), mean=(0.4, 0.6), std=(0.3, 0.
 COLOURED = image_set(60, classes=3, shape=(3, 16, 16))
 
 
-def plan(name: str = "mlp", **training: float) -> Config:
+def plan(name: str = "mlp", *, validation: float = 0.0, **training: float) -> Config:
     """Three devices of 16 training and 4 test images; 16 is not a multiple of the batch size."""
     return config(
         run={"seed": 5},
-        population={"devices": 3, "partition": "iid"},
+        population={"devices": 3, "partition": "iid", "validation_share": validation},
         model={"name": name, "hidden": 6, "width": 0.05},
         training={"epochs": 2, "batch_size": 5, "learning_rate": 0.1, **training},
     )
@@ -176,9 +176,9 @@ def test_a_stop_request_interrupts_between_two_devices_and_leaves_nothing_behind
 # -------------------------------------------------------------------------------- evaluation
 
 
-@pytest.mark.parametrize("share", ["train", "test"])
+@pytest.mark.parametrize("share", ["train", "validation", "test"])
 def test_evaluation_is_the_mean_over_a_devices_images(share):
-    settings = plan()
+    settings = plan(validation=0.2)
     trainer, population = trainer_of(settings)
     models = two_models(trainer) * 3
     devices, model_of = np.array([2, 0, 1, 2]), np.array([1, 0, 1, 0])
@@ -204,7 +204,7 @@ def test_evaluation_is_of_the_test_share_unless_told_otherwise():
 
 
 def test_more_images_than_one_evaluation_batch_are_all_counted():
-    settings = config(population={"devices": 1, "partition": "iid"}, model={"name": "logistic"})
+    settings = config(population={"devices": 1, "partition": "iid", "validation_share": 0}, model={"name": "logistic"})
     trainer, population = trainer_of(settings, image_set(1500, classes=3))
     models = trainer.initial_model()[None]
     evaluation = trainer.evaluate(models, np.array([0]), np.array([0]), "train")
@@ -222,6 +222,39 @@ def test_evaluation_drops_nothing_out_and_does_not_disturb_training():
     losses = [trainer.evaluate(models, *everybody).loss.tobytes() for _ in range(2)]
     assert losses[0] == losses[1]
     np.testing.assert_array_equal(trainer.train(1, models, *everybody), before)
+
+
+@pytest.mark.parametrize("share", ["train", "validation"])
+def test_comparing_is_one_evaluation_less_the_other_image_by_image_and_class_by_class(share):
+    settings = plan(validation=0.3)
+    trainer, population = trainer_of(settings)
+    models = np.stack([trainer.initial_model() * scale for scale in (1, 3, -2)])
+    devices, first, second = np.array([2, 0, 1, 2]), np.array([1, 0, 1, 2]), np.array([0, 2, 1, 1])
+    answer = trainer.compare(models, devices, first, second, share)
+    for row, device in enumerate(devices):
+        positions = getattr(population, share)[device]
+        images, labels = seen(population, positions)
+        a, b = (module_with(settings, population, models[each[row]]).eval() for each in (first, second))
+        losses = [nn.functional.cross_entropy(net(images), labels, reduction="none").detach() for net in (a, b)]
+        differences = (losses[1] - losses[0]).double().numpy()
+        for label in range(population.classes):
+            mine = differences[labels.numpy() == label]
+            assert answer.samples[row, label] == len(mine)
+            if len(mine):
+                assert answer.mean[row, label] == pytest.approx(mine.mean(), rel=1e-4, abs=1e-6)
+                assert answer.squares[row, label] == pytest.approx((mine**2).mean(), rel=1e-4, abs=1e-6)
+
+
+def test_comparing_is_of_the_validation_share_unless_told_otherwise():
+    trainer, population = trainer_of(plan(validation=0.3))
+    answer = trainer.compare(two_models(trainer), np.arange(3), np.zeros(3, int), np.ones(3, int))
+    assert answer.samples.sum(axis=1).tolist() == [len(part) for part in population.validation]
+
+
+def test_comparing_without_held_out_images_says_nothing():
+    trainer, _ = trainer_of(plan())
+    asked = two_models(trainer), np.arange(3), np.zeros(3, int), np.ones(3, int)
+    assert trainer.compare(*asked).test() == (0.0, 1.0)
 
 
 # -------------------------------------------------------------------------------- models

@@ -10,10 +10,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedclade.arrays import Bools, Floats, Singles
+from fedclade.arrays import Bools, Singles
 from fedclade.clustering.similarity import update_norms
 from fedclade.config import ClusteringConfig
 
+JACKKNIFE = 10  # parts
+ONE_SIDED = 1.645  # standard errors, for 95 %
 MIN_HEARD = 3  # fewer members' updates say nothing about groups
 
 Verdict: TypeAlias = Literal["go-on", "stop", "split"]
@@ -53,6 +55,7 @@ class CutFacts:
     gap: float  # within_min - cross_max
     gamma_bound: float  # sqrt((1 - cross_max) / 2)
     gamma_max: float | None  # None where γ is not tested
+    gamma_error: float | None = None  # its standard error where it is estimated
 
 
 def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: ClusteringConfig) -> CutFacts:
@@ -66,20 +69,41 @@ def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: Cluste
             for position, member in enumerate(child)
         )
     )
-    gamma: float | None = None
+    gamma: float | None = None if isinstance(config.gamma, str) else config.gamma
+    error: float | None = None
     if config.gamma == "estimated":
-        gamma = float(max(_estimated_gamma(updates[child]).max() for child in (side, ~side)))
-    elif config.gamma != "off":
-        gamma = config.gamma
-    return CutFacts(within, cross, within - cross, math.sqrt((1.0 - cross) / 2.0), gamma)
+        estimates = [estimated_gamma(updates[child]) for child in (side, ~side)]
+        gamma, error = max(estimates, key=lambda one: (one[0] + ONE_SIDED * one[1], one[0]))
+    return CutFacts(within, cross, within - cross, math.sqrt((1.0 - cross) / 2.0), gamma, error)
 
 
 def gamma_test(facts: CutFacts) -> bool:
-    """Line 25: accept the cut if max γ_k < sqrt((1 - sim_cross_max) / 2)."""
-    return facts.gamma_max is None or facts.gamma_max < facts.gamma_bound
+    """Line 25: accept the cut if max γ_k < sqrt((1 - sim_cross_max) / 2), an estimate with 95 % confidence."""
+    if facts.gamma_max is None:
+        return True
+    return facts.gamma_max + ONE_SIDED * (facts.gamma_error or 0.0) < facts.gamma_bound
 
 
-def _estimated_gamma(updates: Singles) -> Floats:
-    """γ_k with the child's mean update in place of its distribution's unknown gradient."""
-    mean = updates.mean(axis=0)
-    return update_norms(updates - mean) / max(float(np.linalg.norm(mean)), 1e-30)
+def estimated_gamma(updates: Singles) -> tuple[float, float]:
+    """max γ_k of a child and its standard error.
+
+    In place of the distribution's unknown gradient stands the mean update of the other members: with a device's own in
+    it, γ_k came out too small. The error is the jackknife's, leaving out a tenth of the members at a time.
+    """
+    count = len(updates)
+    if count < 2:
+        return math.inf, 0.0
+    whole, parts = _largest_gamma(updates), np.arange(count) % min(JACKKNIFE, count)
+    if count < 3:
+        return whole, math.inf
+    left_out = np.array([_largest_gamma(updates[parts != part]) for part in np.unique(parts)])
+    groups = len(left_out)
+    return whole, float(np.sqrt((groups - 1) / groups * ((left_out - left_out.mean()) ** 2).sum()))
+
+
+def _largest_gamma(updates: Singles) -> float:
+    count = len(updates)
+    if count < 2:
+        return 0.0
+    others = (updates.sum(axis=0) - updates) / (count - 1)
+    return float((update_norms(updates - others) / np.maximum(update_norms(others), 1e-30)).max())

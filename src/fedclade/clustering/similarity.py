@@ -3,8 +3,11 @@
 import numpy as np
 from scipy.linalg.blas import ssyrk
 
-from fedclade.arrays import Floats, Ints, Singles
+from fedclade.arrays import Bools, Floats, Ints, Singles
 
+ABSURD = 10.0  # times the usual
+OPPOSED = 0.5  # of the usual cosine to the mean of the others, reversed
+COHERENT = 0.05  # usual cosine from which on a cluster has a direction
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 
 
@@ -15,10 +18,41 @@ def update_norms(updates: Singles) -> Floats:
     return norms
 
 
+def absurd(norms: Floats, steps: Ints) -> Bools:
+    """Which of a cluster's updates are far too large, both as they are and for their number of local steps."""
+    each = norms / steps
+    usual, usual_each = np.median(norms), np.median(each)
+    return np.asarray((norms > ABSURD * usual) & (each > ABSURD * usual_each) & (usual > 0))
+
+
+def opposed(updates: Singles) -> Bools:
+    """Which of a cluster's updates point against the mean of the others, about as much as usual ones with it."""
+    norms = np.maximum(update_norms(updates), 1e-30).astype(np.float32)
+    total = (1.0 / norms) @ updates
+    along, length = updates @ total / norms, float(total @ total)  # of unit updates: u·S, S·S
+    others = np.sqrt(np.maximum(length - 2.0 * along + 1.0, 1e-30))
+    cosines = (along - 1.0) / others
+    usual = float(np.median(cosines))
+    return np.asarray((cosines < -OPPOSED * usual) & (usual > COHERENT))
+
+
 def mean_update_norm(updates: Singles, weights: Floats) -> float:
     """‖Σ_k weight_k Δw_k‖ with the weights normalised to 1."""
     mean: Singles = (weights / weights.sum()).astype(np.float32) @ updates
     return float(update_norms(mean[None])[0])
+
+
+def sketch(updates: Singles, signs: Singles, width: int) -> Singles:
+    """A random projection: each parameter times a random sign, then added up ``width`` apart.
+
+    Inner products are right on average, and cosines have a standard error of at most about 1/sqrt(width).
+    """
+    rows, parameters = updates.shape
+    small = np.zeros((rows, width), dtype=np.float32)
+    for first in range(0, parameters, width):
+        part = updates[:, first : first + width] * signs[first : first + width]
+        small[:, : part.shape[1]] += part
+    return small
 
 
 def cosine_similarity(updates: Singles) -> Singles:

@@ -5,13 +5,14 @@ its second child. Only leaves hold devices, so an inner node's members are those
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedclade.arrays import Ints
 from fedclade.clustering.criteria import CutFacts
+from fedclade.clustering.trial import Trial
 
 ROOT = "0"
 
@@ -25,6 +26,7 @@ class Split:
     first: tuple[int, ...]  # members of the first child at the split
     second: tuple[int, ...]
     facts: CutFacts
+    trial: Trial | None = None  # None where none was held
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Node:
     devices: tuple[int, ...]  # of a leaf; empty for an inner node
     split: Split | None = None
     stopped_round: int | None = None
+    merged_into: str | None = None  # the leaf that took its devices over
 
     @property
     def children(self) -> tuple[str, ...]:
@@ -65,7 +68,7 @@ class Tree:
 
     def leaves(self) -> list[Node]:
         """The clusters there are now, in order of their names."""
-        return [node for name, node in sorted(self.nodes.items()) if node.split is None]
+        return [node for _, node in sorted(self.nodes.items()) if node.split is None and node.merged_into is None]
 
     def members(self, name: str) -> Ints:
         """The devices of a node: its own, or those of the leaves below it."""
@@ -80,7 +83,15 @@ class Tree:
                 names[device] = leaf.name
         return names
 
-    def split(self, name: str, second: Iterable[int], round_: int, seconds: float, facts: CutFacts) -> "Tree":
+    def split(
+        self,
+        name: str,
+        second: Iterable[int],
+        round_: int,
+        seconds: float,
+        facts: CutFacts,
+        trial: Trial | None = None,
+    ) -> "Tree":
         """Cut a leaf: ``second`` go to its second child, the rest to the first."""
         node = self.nodes[name]
         to_second = set(second)
@@ -90,7 +101,7 @@ class Tree:
         )
         if node.split or len(parts[1]) != len(to_second) or not all(parts):
             raise AssertionError(f"{sorted(to_second)} is no cut of leaf {name}")
-        split = Split(round_, seconds, parts[0], parts[1], facts)
+        split = Split(round_, seconds, parts[0], parts[1], facts, trial)
         nodes = {**self.nodes, name: replace(node, devices=(), split=split)}
         for child, devices in zip(nodes[name].children, parts, strict=True):
             nodes[child] = Node(child, round_, devices)
@@ -108,6 +119,23 @@ class Tree:
         nodes[to] = replace(nodes[to], devices=tuple(sorted((*nodes[to].devices, device))))
         return Tree(nodes, self.device_count)
 
+    def merge(self, name: str, into: str) -> "Tree":
+        """Give all devices of a leaf to another; it is open again, whatever it was."""
+        source, target = self.nodes[name], self.nodes[into]
+        if name == into or not source.devices or not target.devices:
+            raise AssertionError(f"{name} and {into} are not two leaves")
+        together = tuple(sorted((*source.devices, *target.devices)))
+        merged = replace(source, devices=(), stopped_round=None, merged_into=into)
+        return Tree(
+            {**self.nodes, name: merged, into: replace(target, devices=together, stopped_round=None)}, self.device_count
+        )
+
+    def grown(self, more: int) -> "Tree":
+        """With so many new devices, in the largest leaf."""
+        largest = max(self.leaves(), key=lambda leaf: len(leaf.devices))
+        devices = (*largest.devices, *range(self.device_count, self.device_count + more))
+        return Tree({**self.nodes, largest.name: replace(largest, devices=devices)}, self.device_count + more)
+
     def with_stop(self, name: str, round_: int | None) -> "Tree":
         """Mark a leaf as stopped in a round, or as open again (None)."""
         return Tree({**self.nodes, name: replace(self.nodes[name], stopped_round=round_)}, self.device_count)
@@ -122,6 +150,7 @@ class Tree:
                 "members": self.members(node.name).tolist(),
                 "born_round": node.born_round,
                 "stopped_round": node.stopped_round,
+                "merged_into": node.merged_into,
                 "split": node.split
                 and {
                     "round": node.split.round,
@@ -133,6 +162,8 @@ class Tree:
                     "gap": node.split.facts.gap,
                     "gamma_bound": node.split.facts.gamma_bound,
                     "gamma_max": node.split.facts.gamma_max,
+                    "gamma_error": node.split.facts.gamma_error,
+                    "trial": node.split.trial and asdict(node.split.trial),
                 },
             }
             for _, node in sorted(self.nodes.items())
@@ -157,8 +188,12 @@ class Tree:
                         facts["gap"],
                         facts["gamma_bound"],
                         facts["gamma_max"],
+                        facts["gamma_error"],
                     ),
+                    facts["trial"] and Trial.from_json(facts["trial"]),
                 )
             devices = () if split else tuple(row["members"])
-            nodes[row["name"]] = Node(row["name"], row["born_round"], devices, split, row["stopped_round"])
+            nodes[row["name"]] = Node(
+                row["name"], row["born_round"], devices, split, row["stopped_round"], row["merged_into"]
+            )
         return cls(nodes, device_count)

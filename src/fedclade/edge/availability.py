@@ -11,9 +11,14 @@ class Presence:
     def __init__(self, config: EdgeConfig, devices: int, seed: int) -> None:
         self._config, self._devices, self._seed = config, devices, seed
         self._round, self._away = 0, self._drawn(0, 1.0 - config.availability_share)
+        self._late = generator(seed, "late").permutation(devices) < round(config.late_share * devices)
 
     def away(self, round_: int) -> Bools:
-        """Who is not there in a round (from 1)."""
+        """Who is not there in a round (from 1): not yet, or not just now."""
+        late = self._config.late_share > 0 and round_ < self._config.late_round
+        return self._absent(round_) | self._late if late else self._absent(round_)
+
+    def _absent(self, round_: int) -> Bools:
         config = self._config
         if config.availability == "always":
             return self._drawn(0, 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 from fedclade.arrays import Bytes, Ints
 from fedclade.config import Config
 from fedclade.population.incongruence import allowed_classes, group_of_devices, plant
-from fedclade.population.partition import deal, split_test
+from fedclade.population.partition import deal, split_shares
 from fedclade.population.sources import ImageSet, read_images
 
 __all__ = ["ImageSet", "Population", "build_population", "populate", "read_images"]
@@ -20,6 +20,7 @@ class Population:
     images: Bytes  # N × C × H × W
     labels: Ints
     train: tuple[Ints, ...]  # per device, positions in images
+    validation: tuple[Ints, ...]  # held out for the server's questions; may be empty
     test: tuple[Ints, ...]
     group: Ints  # planted group of each device: the truth clustering is scored against
     classes: int
@@ -57,7 +58,7 @@ def populate(config: Config, source: ImageSet) -> Population:
 
     images = np.empty((sum(map(len, dealt)), *source.images.shape[1:]), dtype=np.uint8)
     labels = np.empty(len(images), dtype=np.int64)
-    train, test, end = [], [], 0
+    shares, end = [], 0
     for device, positions in enumerate(dealt):
         mine = slice(end, end := end + len(positions))
         images[mine], labels[mine] = plant(
@@ -68,7 +69,10 @@ def populate(config: Config, source: ImageSet) -> Population:
             source.classes,
             seed,
         )
-        own = split_test(np.arange(mine.start, mine.stop), config.population.test_share, seed, device)
-        train.append(own[0])
-        test.append(own[1])
-    return Population(images, labels, tuple(train), tuple(test), group, source.classes, source.mean, source.std)
+        shares.append(
+            split_shares(
+                np.arange(mine.start, mine.stop), config.population.test_share, config.validation_share, seed, device
+            )
+        )
+    train, validation, test = zip(*shares, strict=True)
+    return Population(images, labels, train, validation, test, group, source.classes, source.mean, source.std)

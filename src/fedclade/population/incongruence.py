@@ -1,7 +1,6 @@
 """The planted groups: what makes one model unable to serve all devices."""
 
 import numpy as np
-from scipy import ndimage
 
 from fedclade.arrays import Bytes, Ints
 from fedclade.config import IncongruenceConfig
@@ -48,5 +47,7 @@ def rotate(images: Bytes, degrees: float) -> Bytes:
     quarters, rest = divmod(degrees, 90.0)
     if rest == 0:
         return np.ascontiguousarray(np.rot90(images, int(quarters), axes=(-2, -1)))
+    from scipy import ndimage
+
     turned: Bytes = ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
     return turned

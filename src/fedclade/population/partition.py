@@ -11,6 +11,8 @@ from fedclade.config import PopulationConfig
 from fedclade.errors import UserError
 from fedclade.randomness import generator
 
+FEW_IMAGES = 6
+
 
 def device_sizes(config: PopulationConfig, available: int, seed: int) -> Ints:
     """Images per device: equal, or by a power law between min_samples and max_samples, scaled to what there is."""
@@ -125,8 +127,26 @@ def _by_writer(config: PopulationConfig, writers: Ints | None, seed: int) -> lis
     return [np.flatnonzero(writers == writer) for writer in chosen]
 
 
-def split_test(positions: Ints, share: float, seed: int, device: int) -> tuple[Ints, Ints]:
-    """Training and test share of one device, each with at least one image."""
+def split_shares(
+    positions: Ints, test_share: float, validation_share: float, seed: int, device: int
+) -> tuple[Ints, Ints, Ints]:
+    """Training, validation and test share of one device; training and test have at least one image each.
+
+    Where there is a validation share, a small device holds out more than that, or else it had no voice in a trial: six
+    images, if that is not more than a fifth of its own. The test share does not depend on the validation share.
+    """
     shuffled = generator(seed, "test", device).permutation(positions)
-    count = min(max(1, round(share * len(shuffled))), len(shuffled) - 1)
-    return np.sort(shuffled[count:]), np.sort(shuffled[:count])
+    tested = min(max(1, round(test_share * len(shuffled))), len(shuffled) - 1)
+    held_out = min(_held_out(len(shuffled), validation_share), len(shuffled) - tested - 1)
+    test, validation, train = np.split(shuffled, [tested, tested + held_out])
+    return np.sort(train), np.sort(validation), np.sort(test)
+
+
+def _held_out(count: int, share: float) -> int:
+    return max(round(share * count), min(FEW_IMAGES, count // 5), 1) if share else 0
+
+
+def validation_positions(positions: Ints, share: float, seed: int) -> Ints:
+    """Those of some training images that are held out for trials, at least one of them left."""
+    shuffled = generator(seed, "validation").permutation(positions)
+    return np.sort(shuffled[: min(_held_out(len(shuffled), share), len(shuffled) - 1)])

@@ -36,7 +36,7 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
         "contenders": comparison.contenders,
         "sizes": comparison.sizes,
         "target": config.compare.target_accuracy,
-        "epsilon": [e for e in (clustering.epsilon1, clustering.epsilon2) if isinstance(e, int | float)],
+        "epsilon": list(clustering.epsilons),
         "moments": {devices: rounded(moments) for devices, moments in comparison.moments.items()},
         "curves": _by_size(comparison, {key: _curves(curves) for key, curves in comparison.curves.items()}),
         "models": _by_size(comparison, {key: models_data(run.models) for key, run in comparison.first.items()}),

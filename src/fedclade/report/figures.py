@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedclade.comparisons import METRICS, Comparison, spread
-from fedclade.server import CONVENTIONAL
+from fedclade.state import CONVENTIONAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,9 +116,8 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
         upper.set_ylim(0, 1)
         lower.plot(curves.norm_round, curves.norms["mean"], color=colour, label="mean")
         lower.plot(curves.norm_round, curves.norms["max"], color=colour, linestyle=":", label="max")
-        for value in (clustering.epsilon1, clustering.epsilon2):
-            if isinstance(value, int | float):
-                lower.axhline(value, color="0.2", linewidth=0.6, linestyle="--")
+        for value in clustering.epsilons:
+            lower.axhline(value, color="0.2", linewidth=0.6, linestyle="--")
         lower.set_ylim(bottom=0)
         lower.set_xlabel("round")
         if i % columns == 0:

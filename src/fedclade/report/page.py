@@ -18,7 +18,7 @@ from fedclade.config import fields_of
 from fedclade.edge import duration
 from fedclade.problem import check_run
 from fedclade.runs import Run, write_beside
-from fedclade.server import CONVENTIONAL
+from fedclade.state import CONVENTIONAL
 
 DIGITS = 5  # of a number on the page
 Json = Mapping[str, Any]
@@ -82,8 +82,7 @@ def run_data(run: Run) -> Json:
         "tiles": _tiles(run, rounds, clusters, uploads, tree, served),
         "one_model": one_model,
         "jain": fairness.jain(participation["uploads"].to_numpy(np.float64)),
-        "epsilon1": getattr(config.clustering, "epsilon1", None),
-        "epsilon2": getattr(config.clustering, "epsilon2", None),
+        "epsilons": list(config.clustering.epsilons),
         "norm": config.clustering.norm,
         "rounds": _rounds(rounds),
         "clusters": {
@@ -123,7 +122,13 @@ def made_from(folder: Path) -> str:
 
 def _root(devices: int) -> dict[str, Any]:
     """The tree of a run without a checkpoint yet."""
-    nothing: dict[str, Any] = {"parent": None, "children": [], "stopped_round": None, "split": None}
+    nothing: dict[str, Any] = {
+        "parent": None,
+        "children": [],
+        "stopped_round": None,
+        "split": None,
+        "merged_into": None,
+    }
     return {"name": "0", "born_round": 0, "members": list(range(devices)), **nothing}
 
 
@@ -177,7 +182,10 @@ def _node(node: dict[str, Any], served: pd.DataFrame, devices: pd.DataFrame) -> 
     planted = devices.set_index("device")["planted_group"].reindex(node["members"]).value_counts().sort_index()
     low, mean, high = rounded([own.min(), own.mean(), own.max()])
     return {
-        **{name: node[name] for name in ("name", "children", "members", "born_round", "stopped_round", "split")},
+        **{
+            name: node[name]
+            for name in ("name", "children", "members", "born_round", "stopped_round", "merged_into", "split")
+        },
         "planted": ", ".join(f"{count} of group {group}" for group, count in planted.items()),
         "accuracy_min": low,
         "accuracy_mean": mean,

@@ -18,11 +18,12 @@ from fedclade.comparisons import Comparison, Job
 from fedclade.edge import duration
 from fedclade.experiments import Plan
 from fedclade.experiments import Progress as RunProgress
+from fedclade.placement import Placement
 from fedclade.problem import Constraint, check_run
 from fedclade.report.tables import tables
 from fedclade.runs import Run
 from fedclade.scheduling import Timeline
-from fedclade.server import RoundRecord
+from fedclade.state import RoundRecord
 
 PLAN_ROWS = 60  # devices of a plan shown one by one
 GANTT_ROWS = 20
@@ -206,11 +207,26 @@ def event_lines(record: RoundRecord) -> Iterator[str]:
         elif event.kind in ("stop", "reopen"):
             word = "has stopped" if event.kind == "stop" else "is open again"
             yield f"round {record.round}: cluster {event.node} {word}"
+        elif event.kind in ("moved", "placed"):
+            left = event.detail["from"]
+            yield f"round {record.round}: device {event.device} goes from cluster {left} to {event.node}"
+        elif event.kind == "merge":
+            yield f"round {record.round}: clusters {event.node} and {event.detail['merged']} become one"
         elif event.kind == "incident":
             yield f"round {record.round}: {event.detail['what']}"
-    rejected = [event.device for event in record.events if event.kind == "rejected" and event.device is not None]
-    if rejected:
-        yield f"round {record.round}: rejected the updates of devices {spans(rejected)}: not finite"
+        elif event.kind == "rejected":
+            yield f"round {record.round}: rejected the update of device {event.device}: {event.detail['reason']}"
+
+
+def show_placement(found: Placement) -> Iterator[str]:
+    """The walk down the tree, a line for each fork, and where it ends."""
+    for step in found.steps:
+        yield (
+            f"{step.node}: to {step.chosen}, loss {step.loss:.3f} against {step.refused_loss:.3f} in {step.refused}"
+            f" (p = {step.p_value:.1g})"
+        )
+    yield (f"Cluster     {found.leaf}: loss {found.loss:.3f}, {percent(found.accuracy)} of {found.images} images right")
+    yield f"Model       {found.model}"
 
 
 class ProgressDisplay:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from fedclade.arrays import Floats, Ints, Singles
+from fedclade.statistics import Paired
 
-__all__ = ["Evaluation", "StopRequested", "Trainer"]
+__all__ = ["Evaluation", "Share", "StopRequested", "Trainer"]
 
 StopRequested = Callable[[], bool]
+Share: TypeAlias = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,15 @@ class Trainer(Protocol):
         """Δw of each device, one row each, after E epochs from ``models[model_of[i]]``."""
         ...
 
-    def evaluate(
-        self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
-    ) -> Evaluation:
+    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
         """Accuracy and mean loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
+        ...
+
+    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
+        """Loss of ``models[second[i]]`` less that of ``models[first[i]]`` on the images of ``devices[i]``, by class.
+
+        Above 0 the first model is the better one.
+        """
         ...
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:

@@ -3,8 +3,11 @@
 Found by measuring on one core (``make bench``): at the usual batch of 32 a small convolutional net spends most of its
 time not in arithmetic but in pooling, strided access, fresh memory, and the bookkeeping of autograd and Python. So:
 
-- in the layout channels × height × width × batch every window of an image is a run of whole vectors: gathering columns
-  for a GEMM is a plain copy, 2×2 max pooling a few vectorised maxima, its gradient a few fused thresholds;
+- in the layout channels × height × width × batch every window of an image is a run of whole vectors, so gathering
+  columns for a GEMM is a plain copy;
+- a convolution with 2×2 max pooling behind it is worked out in blocks of the four outputs that are pooled: a quarter of
+  the columns, each a little longer, make a GEMM of four times the rows, which is a far better shape for few channels,
+  and pooling is a few maxima of whole matrices, its gradient a few fused thresholds;
 - a dense layer is one GEMM without a transpose, and gradients go straight into one flat vector;
 - all memory and all views of it are made once for each batch size: a step is a fixed list of operations.
 
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,6 +28,9 @@ FEW_CHANNELS = 16  # with more output channels than this, oneDNN's convolutions 
 Operation: TypeAlias = Callable[[], object]
 # from the gradient of a layer's output: that of its input (None if nobody needs it), and how both are worked out
 Backward: TypeAlias = Callable[[torch.Tensor], tuple[torch.Tensor | None, list[Operation]]]
+
+# the same for pooling; it leaves what ReLU lets through of the gradient in the second tensor
+PoolBackward: TypeAlias = Callable[[torch.Tensor, torch.Tensor], list[Operation]]
 
 
 class _Planned(NamedTuple):
@@ -67,10 +74,11 @@ class LeanProgram:
             operations += forward
             ways_back.append(backward)
         error = torch.empty_like(x)
+        array = error.numpy()
         operations += [
-            partial(torch.ops.aten._softmax.out, x, 0, False, out=error),
-            partial(error.sub_, targets),
-            partial(error.mul_, 1.0 / n),
+            partial(torch.softmax, x, 0, out=error),
+            partial(np.subtract, array, targets.numpy(), array),
+            partial(np.multiply, array, np.float32(1.0 / n), array),
         ]
         gradient: torch.Tensor | None = error
         for backward in reversed(ways_back):
@@ -98,112 +106,129 @@ def _dense(module: nn.Linear, x: torch.Tensor, first: bool) -> _Planned:
     return _Planned(out, [partial(torch.addmm, bias, weight, x, out=out)], backward)
 
 
-def _convolution(module: nn.Conv2d, x: torch.Tensor, first: bool) -> _Planned:
-    """Stride 1, by GEMM on columns. Sizes: channels c to o, kernel a × b, padded input h × w, output p × q, batch n."""
+def _convolution(module: nn.Conv2d, side: int, split: bool, x: torch.Tensor, first: bool) -> _Planned:
+    """Stride 1, by GEMM on columns; with ``side = 2`` also 2×2 max pooling and ReLU.
+
+    A column holds all the pixels that a block of side × side outputs sees, so for each of the block's outputs there is
+    a row of kernels, shifted to its place. Sizes: channels c to o, kernel a × b, blocks p × q, batch n.
+
+    With ``split`` the lines of the output have their even places first, then the odd ones, as two axes: the windows of
+    a next layer, which are two places apart, then lie in memory as longer runs.
+    """
     bias = module.bias
     assert bias is not None
     weight = module.weight.data
     o, c, a, b = weight.shape
-    top, left = (int(side) for side in module.padding)
+    top, left = (int(edge) for edge in module.padding)
     forward: list[Operation] = []
     padded = x
     if top or left:
         padded = torch.zeros(c, x.shape[1] + 2 * top, x.shape[2] + 2 * left, x.shape[3])
         forward.append(partial(_inside(padded, top, left).copy_, x))
-    _, h, w, n = padded.shape
-    p, q = h - a + 1, w - b + 1
-    along_c, along_h, along_w, _ = padded.stride()
-    columns = torch.empty(c * a * b, p * q * n)
-    windows = padded.as_strided((c, a, b, p, q * n), (along_c, along_h, along_w, along_h, 1))
-    out = torch.empty(o, p * q * n)
+    n = padded.shape[-1]
+    p, q = (padded.shape[1] - a + 1) // side, (padded[0, 0].numel() // n - b + 1) // side
+    split = split and q % 2 == 0
+    high, wide = a + side - 1, b + side - 1  # what a block sees
+    seen = _windows(padded, (high, wide), (p, q), side, split)
+    columns = torch.empty(c * high * wide, p * q * n)
+    kernels = torch.zeros(side, side, o, c, high, wide)
+    rows = kernels.view(side * side * o, -1)
+    outputs = torch.empty(side, side, o, p * q * n)
     forward += [
-        partial(columns.view(c, a, b, p, q * n).copy_, windows),
-        partial(torch.mm, weight.view(o, -1), columns, out=out),
-        partial(out.add_, bias.data[:, None]),
+        partial(np.copyto, _shifted(kernels, weight.shape), weight.numpy()),
+        partial(columns.view(seen.shape).copy_, seen),
+        partial(torch.mm, rows, columns, out=outputs.view(len(rows), -1)),
     ]
+    if side == 1:
+        out, pool_back = outputs[0, 0], None
+        forward.append(partial(out.add_, bias.data[:, None]))
+    else:
+        out, more, pool_back = _pool_relu(outputs, bias.data[:, None])
+        forward += more
 
     def backward(gradient: torch.Tensor) -> tuple[torch.Tensor | None, list[Operation]]:
-        flat = gradient.view(o, -1)
-        operations: list[Operation] = [partial(torch.sum, flat, 1, out=_gradient(bias))]
-        target = _gradient(module.weight).view(o, -1)
-        if o < 8:  # few rows: one GEMM for each line of the output, then their sum
-            lines = torch.empty(p, o, c * a * b)
-            pair = flat.view(o, p, -1).transpose(0, 1), columns.view(-1, p, q * n).permute(1, 2, 0)
-            operations += [partial(torch.bmm, *pair, out=lines), partial(torch.sum, lines, 0, out=target)]
+        """In the memory of the way there, where it can be: less of it stays in the cache."""
+        flat = torch.empty_like(out) if pool_back else out
+        operations: list[Operation] = [partial(flat.view(gradient.shape).copy_, gradient)]
+        if pool_back:
+            operations = pool_back(gradient, flat)
+        operations.append(partial(torch.sum, flat, 1, out=_gradient(bias)))
+        of_kernels, of_rows = torch.empty_like(kernels), outputs.view(len(rows), -1)
+        if o < 8:  # few rows are faster
+            few = outputs.view(side * side, o, -1), columns.t().expand(side * side, -1, -1)
+            operations.append(partial(torch.bmm, *few, out=of_kernels.view(side * side, o, -1)))
         else:
-            turned = torch.empty(c * a * b, o)
-            operations += [partial(torch.mm, columns, flat.t(), out=turned), partial(target.copy_, turned.t())]
+            operations.append(partial(torch.mm, of_rows, columns.t(), out=of_kernels.view(len(rows), -1)))
+        places = _shifted(torch.arange(kernels.numel()).view(kernels.shape), weight.shape).reshape(side * side, -1)
+        shares, target = np.empty(places.shape, dtype=np.float32), _gradient(module.weight).view(-1).numpy()
+        operations += [
+            partial(of_kernels.numpy().take, places, None, shares, "clip"),  # "raise" would copy once more
+            partial(shares.sum, 0, out=target),
+        ]
         if first:
             return None, operations
-        below, more = _full_convolution(weight, gradient, (h, w))
-        return _inside(below, top, left), operations + more
+        below = torch.empty_like(padded)
+        operations += [partial(torch.mm, rows.t(), of_rows, out=columns), below.zero_]
+        windows, by_pixel = _windows(below, (high, wide), (p, q), side, split), columns.view(seen.shape)
+        across = side // seen.shape[3]
+        for i in range(0, high, side):  # pixels that are as far apart as blocks are never the same one
+            for j in range(0, seen.shape[2], across):
+                some = (slice(None), slice(i, i + side), slice(j, j + across))
+                operations.append(partial(windows[some].add_, by_pixel[some]))
+        return _inside(below, top, left), operations
 
-    return _Planned(out.view(o, p, q, n), forward, backward)
+    return _Planned(out.view(o, p, *((2, q // 2) if split else (q,)), n), forward, backward)
+
+
+def _windows(x: torch.Tensor, size: tuple[int, int], count: tuple[int, int], step: int, split: bool) -> torch.Tensor:
+    """A view of an image's windows: channels, a window's height and width (as two axes), rows and columns, batch."""
+    if x.dim() == 4:
+        x = x[:, :, None]
+    (high, wide), (along_c, along_h, odd, along_w, _), parts = size, x.stride(), x.shape[2]
+    strides = (along_c, along_h, along_w, odd, step * along_h, step // parts * along_w, 1)
+    windows = x.as_strided((len(x), high, wide // parts, parts, *count, x.shape[4]), strides)
+    return torch.unflatten(windows, 5, (count[1] // 2, 2)).transpose(5, 6) if split else windows
+
+
+def _shifted(kernels: torch.Tensor, shape: torch.Size) -> np.ndarray:
+    """A view of the kernels within what a block sees: for output (r, s) of the block shifted by (r, s)."""
+    r, s, o, c, i, j = kernels.stride()
+    return kernels.as_strided((*kernels.shape[:2], *shape), (r + i, s + j, o, c, i, j)).numpy()
 
 
 def _inside(padded: torch.Tensor, top: int, left: int) -> torch.Tensor:
     return padded[:, top : padded.shape[1] - top, left : padded.shape[2] - left]
 
 
-def _full_convolution(
-    weight: torch.Tensor, gradient: torch.Tensor, size: tuple[int, int]
-) -> tuple[torch.Tensor, list[Operation]]:
-    """The gradient of a convolution's input: along the width by columns, along the height by adding up lines."""
-    o, c, a, b = weight.shape
-    (h, w), (_, p, q, n) = size, gradient.shape
-    wide = torch.zeros(o, p, q + 2 * (b - 1), n)  # its border stays zero
-    along_o, along_p, along_q, _ = wide.stride()
-    columns = torch.empty(o * b, p * w * n)
-    lines = torch.empty(c * a, p * w * n)
-    backwards, flipped, kernel = torch.arange(b - 1, -1, -1), torch.empty_like(weight), torch.empty(c * a, o * b)
-    result = torch.empty(c, h, w * n)
-    by_line = lines.view(c, a, p, w * n)
-    operations: list[Operation] = [
-        partial(wide[:, :, b - 1 : b - 1 + q].copy_, gradient),
-        partial(columns.view(o, b, p, w * n).copy_, wide.as_strided((o, b, p, w * n), (along_o, along_q, along_p, 1))),
-        partial(torch.index_select, weight, 3, backwards, out=flipped),
-        partial(kernel.view(c, a, o, b).copy_, flipped.permute(1, 2, 0, 3)),
-        partial(torch.mm, kernel, columns, out=lines),
-        result.zero_,
-        *(partial(result[:, i : i + p].add_, by_line[:, i]) for i in range(a)),
-    ]
-    return result.view(c, h, w, n), operations
+def _pool_relu(blocks: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, list[Operation], PoolBackward]:
+    """Max pooling of blocks (2 × 2 × channels × positions), bias, ReLU; and the way back.
 
-
-def _pool_relu(x: torch.Tensor, first: bool) -> _Planned:
-    """2×2 max pooling, then ReLU; a gradient goes to the first of several largest inputs, as torch does it."""
-    c, height, width, n = x.shape
-    h, w = height // 2, width // 2
-    upper, lower = x[:, 0 : 2 * h : 2, : 2 * w], x[:, 1 : 2 * h : 2, : 2 * w]
-    rows, out = torch.empty(c, h, 2 * w, n), torch.empty(c, h, w, n)
-    left, right = rows[:, :, 0::2], rows[:, :, 1::2]
+    A gradient goes to the first of several largest inputs, as torch does it; it takes the place of the blocks.
+    """
+    lines, out = torch.empty(blocks.shape[1:]), torch.empty(blocks.shape[2:])
     forward: list[Operation] = [
-        partial(torch.maximum, upper, lower, out=rows),
-        partial(torch.maximum, left, right, out=out),
+        partial(torch.maximum, blocks[:, 0], blocks[:, 1], out=lines),
+        partial(torch.maximum, lines[0], lines[1], out=out),
+        partial(out.add_, bias),  # the largest plus the bias is the largest of all plus the bias
         partial(out.clamp_min_, 0),
     ]
 
-    def backward(gradient: torch.Tensor) -> tuple[torch.Tensor | None, list[Operation]]:
-        of_rows, below = torch.empty_like(rows), torch.zeros_like(x)  # an odd last line stays zero
-        even = below[:, : 2 * h, : 2 * w]
-        return below, [
-            _where_positive(gradient, out, gradient),
-            *_share(gradient, (left, right), (of_rows[:, :, 0::2], of_rows[:, :, 1::2])),
-            *_share(of_rows, (upper, lower), (even[:, 0::2], even[:, 1::2])),
+    def backward(gradient: torch.Tensor, flat: torch.Tensor) -> list[Operation]:
+        return [
+            _where_positive(gradient, out.view(gradient.shape), flat.view(gradient.shape)),
+            *_share(flat, lines[0], lines[1]),
+            *_share(lines, blocks[:, 0], blocks[:, 1]),
         ]
 
-    return _Planned(out, forward, backward)
+    return out, forward, backward
 
 
-def _share(
-    gradient: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor], out: tuple[torch.Tensor, torch.Tensor]
-) -> list[Operation]:
-    """The gradient of a maximum: to the second of the pair where it is strictly larger, else to the first."""
-    difference = torch.empty(gradient.shape)
+def _share(gradient: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> list[Operation]:
+    """The gradient of a maximum of two, in their place: the second's where it is strictly larger, else the first's."""
     return [
-        partial(torch.sub, pair[1], pair[0], out=difference),
-        _where_positive(gradient, difference, out[1]),
-        partial(torch.sub, gradient, out[1], out=out[0]),
+        partial(second.sub_, first),
+        _where_positive(gradient, second, second),
+        partial(torch.sub, gradient, second, out=first),
     ]
 
 
@@ -235,29 +260,44 @@ def compile_lean(module: nn.Module) -> LeanProgram | None:
     with_parameters: list[bool] = []
     modules = list(module)
     while modules:
-        layer = _layer(modules)
+        layer, length = _layer(modules)
         if layer is None:
             return None
         layers.append(layer)
         with_parameters.append(any(True for _ in modules[0].parameters()))
-        del modules[: 2 if layer is _pool_relu else 1]
+        del modules[:length]
     return LeanProgram(layers, with_parameters)
 
 
-def _layer(modules: list[nn.Module]) -> Layer | None:
-    """How to plan the next layer; pooling and the ReLU behind it are one."""
+def _layer(modules: list[nn.Module]) -> tuple[Layer | None, int]:
+    """How to plan the next layer, and how many modules it is: a convolution with pooling and ReLU is one."""
     module = modules[0]
     match module:
         case nn.Linear(bias=torch.Tensor()):
-            return partial(_dense, module)
+            return partial(_dense, module), 1
         case nn.Conv2d(
             stride=(1, 1), dilation=(1, 1), groups=1, padding_mode="zeros", bias=torch.Tensor(), padding=(_, _)
-        ):
-            return partial(_convolution, module) if module.out_channels <= FEW_CHANNELS else None
-        case nn.MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-            return _pool_relu if len(modules) > 1 and type(modules[1]) is nn.ReLU else None
+        ) if module.out_channels <= FEW_CHANNELS:
+            if not _pooled(modules):
+                return partial(_convolution, module, 1, False), 1
+            following = modules[3] if _pooled(modules[3:]) else None
+            split = (
+                isinstance(following, nn.Conv2d) and following.padding == (0, 0) and following.kernel_size[1] % 2 == 1
+            )
+            return partial(_convolution, module, 2, split), 3
         case nn.ReLU():
-            return _relu
+            return _relu, 1
         case nn.Flatten(start_dim=1, end_dim=-1):
-            return _flatten
-    return None
+            return _flatten, 1
+    return None, 0
+
+
+def _pooled(modules: list[nn.Module]) -> bool:
+    """Whether the first is followed by plain 2×2 max pooling and ReLU."""
+    match modules[1:3]:
+        case [
+            nn.MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False, return_indices=False),
+            nn.ReLU(),
+        ]:
+            return True
+    return False

@@ -1,6 +1,6 @@
 """One device's local training, and evaluation: what every engine runs, in its own process or in a worker's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -13,8 +13,10 @@ from fedclade.errors import UserError
 from fedclade.models import build_model
 from fedclade.population import Population
 from fedclade.randomness import derived_seed, generator
-from fedclade.training import Evaluation
+from fedclade.statistics import Paired, paired
+from fedclade.training import Evaluation, Share
 from fedclade.training.batched import DenseStack
+from fedclade.training.dual import DualProgram
 from fedclade.training.flat import bind
 from fedclade.training.lean import compile_lean
 
@@ -36,7 +38,7 @@ class Local:
         self._device = _torch_device(config.training.device)
         self._images = torch.from_numpy(population.images).to(self._device)
         self._labels = torch.from_numpy(population.labels).to(self._device)
-        self._shares = {"train": population.train, "test": population.test}
+        self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
         std, mean = (torch.tensor(v, device=self._device).reshape(-1, 1, 1) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (255.0 * std), mean / std
         _, channels, height, width = population.images.shape
@@ -49,8 +51,10 @@ class Local:
         self._program = compile_lean(self._module) if step == "lean" and on_cpu else None
         if step == "lean" and on_cpu and self._program is None:  # autograd, but in the layout oneDNN likes best
             self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
-        stackable = step == "batched" and on_cpu and DenseStack.fits(self._module)
-        self._stack = DenseStack(self._module) if stackable else None
+        dense = on_cpu and DenseStack.fits(self._module)
+        plain = not config.training.momentum and not config.training.weight_decay
+        self._dual = DualProgram(self._module) if step == "lean" and dense and plain else None
+        self._stack = DenseStack(self._module) if step == "batched" and dense else None
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
 
     def inputs(self, positions: torch.Tensor) -> torch.Tensor:
@@ -72,20 +76,27 @@ class Local:
         self._module.train()
         before = self._load(start).clone()
         positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
-        gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
-        momentum = torch.zeros_like(self._weights) if self.config.momentum else None
-        rate = self.rate(round_)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed(self._seed, "dropout", round_, device))
-            for order in self.orders(round_, device):
-                for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
-                    gradients(batch)
-                    self._descend(rate, momentum)
+        orders, rate = self.orders(round_, device), self.rate(round_)
+        if self._dual and self._dual.pays(len(positions), self.config.epochs):
+            images, labels = self.inputs(positions).flatten(1), self._labels[positions]
+            self._dual.train(images, labels.numpy(), orders, self.config.batch_size, rate)
+        else:
+            self._steps(positions, orders, rate, derived_seed(self._seed, "dropout", round_, device))
         difference = self._weights - before
         if self._order is not None:
             difference = torch.empty_like(difference).index_copy_(0, self._order, difference)
         update: Singles = difference.cpu().numpy()
         return update
+
+    def _steps(self, positions: torch.Tensor, orders: list[Ints], rate: float, dropout_seed: int) -> None:
+        gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
+        momentum = torch.zeros_like(self._weights) if self.config.momentum else None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(dropout_seed)
+            for order in orders:
+                for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
+                    gradients(batch)
+                    self._descend(rate, momentum)
 
     def _autograd_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
         images, labels = self.inputs(positions), self._labels[positions]
@@ -103,7 +114,7 @@ class Local:
         program = self._program
         assert program is not None
 
-        @torch.no_grad()
+        @torch.inference_mode()
         def gradients(batch: torch.Tensor) -> None:
             program.gradients(features, one_hot, batch, shape)
 
@@ -138,24 +149,43 @@ class Local:
             step = momentum.mul_(self.config.momentum).add_(step)
         self._weights.add_(step, alpha=-rate)
 
-    @torch.no_grad()
-    def evaluate(self, model: Singles, devices: Ints, share: Literal["train", "test"]) -> Evaluation:
+    def evaluate(self, model: Singles, devices: Ints, share: Share) -> Evaluation:
         """One model on several devices' data: all together, in large batches; then the per-device means."""
+        parts = [self._shares[share][device] for device in devices]
+        right, losses = self._scores(model, parts)
+        return Evaluation(_means(right, parts), _means(losses, parts))
+
+    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share) -> Paired:
+        """Loss of the second model less that of the first on each device's images, by class."""
+        parts = [self._shares[share][device] for device in devices]
+        ends = np.cumsum([len(part) for part in parts])
+        differences = np.zeros(ends[-1] if len(ends) else 0)
+        for chosen, sign in ((first, -1.0), (second, 1.0)):
+            for model in np.unique(chosen):
+                rows = np.flatnonzero(chosen == model)
+                _, losses = self._scores(models[model], [parts[row] for row in rows])
+                places = [np.arange(ends[row] - len(parts[row]), ends[row]) for row in rows]
+                differences[np.concatenate(places)] += sign * losses
+        rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        labels = self._labels[np.concatenate(parts)].cpu().numpy() if len(rows) else rows
+        return paired(differences, rows, labels, (len(parts), self._classes))
+
+    @torch.no_grad()
+    def _scores(self, model: Singles, parts: list[Ints]) -> tuple[np.ndarray, np.ndarray]:
+        """For each image of the parts, one after the other: whether the model is right, and its loss."""
         self._module.eval()
         self._load(model)
-        parts = [self._shares[share][device] for device in devices]
-        right, losses = self._scores(torch.from_numpy(np.concatenate(parts)).to(self._device))
-        lengths = np.array([len(part) for part in parts])
-        starts = np.cumsum(lengths) - lengths
-        return Evaluation(np.add.reduceat(right, starts) / lengths, np.add.reduceat(losses, starts) / lengths)
-
-    def _scores(self, positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        positions = torch.from_numpy(np.concatenate(parts)).to(self._device)
         right, losses = [], []
         for batch in torch.split(positions, EVALUATION_BATCH):
             logits, labels = self._module(self.inputs(batch)), self._labels[batch]
             right.append(logits.argmax(1) == labels)
             losses.append(functional.cross_entropy(logits, labels, reduction="none"))
         return torch.cat(right).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+
+    def flat(self, tensors: Mapping[str, Singles]) -> Singles:
+        """The inverse of ``named_tensors``."""
+        return np.concatenate([tensors[name].ravel() for name, _ in self._module.named_parameters()])
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""
@@ -164,6 +194,13 @@ class Local:
             start, end = end, end + parameter.numel()
             tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
         return tensors
+
+
+def _means(values: np.ndarray, parts: list[Ints]) -> np.ndarray:
+    """The mean over each part; 0 for an empty one."""
+    lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    part_of = np.repeat(np.arange(len(parts)), lengths)
+    return np.bincount(part_of, values, len(parts)) / np.maximum(lengths, 1)
 
 
 def _torch_device(name: str) -> torch.device:

@@ -5,16 +5,15 @@ epochs deal each image once, so that a step is not independent of those before. 
 noted, for ϱ.
 """
 
-from typing import Literal
-
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
 from fedclade.config import Config
 from fedclade.population import Population
 from fedclade.randomness import generator
+from fedclade.statistics import Paired, paired
 from fedclade.theory import LogisticProblem
-from fedclade.training import Evaluation
+from fedclade.training import Evaluation, Share
 
 
 class LogisticTrainer:
@@ -23,10 +22,13 @@ class LogisticTrainer:
     def __init__(self, config: Config, population: Population, steps: Ints) -> None:
         self._training, self._seed, self._steps = config.training, config.run.seed, steps
         features, classes = _features(population), population.classes
-        self.problems, self._tests = (
-            [LogisticProblem(features[i], population.labels[i], classes, config.training.weight_decay) for i in share]
-            for share in (population.train, population.test)
-        )
+        shares = {"train": population.train, "validation": population.validation, "test": population.test}
+        penalty = config.training.weight_decay
+        self._problems = {
+            name: [LogisticProblem(features[i], population.labels[i], classes, penalty) for i in share]
+            for name, share in shares.items()
+        }
+        self.problems = self._problems["train"]
         self.parameters = self.problems[0].parameters
         self.incidents: list[str] = []
         self.squared_gradients: list[Floats] = []  # the largest of each device, one entry a call of train
@@ -64,17 +66,30 @@ class LogisticTrainer:
             weights = weights - rate * gradient
         return weights, largest
 
-    def evaluate(
-        self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
-    ) -> Evaluation:
+    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
         """Accuracy and regularised loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
         accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
         for row, device in enumerate(devices):
-            problem = (self._tests if share == "test" else self.problems)[device]
+            problem = self._problems[share][device]
+            if len(problem.labels) == 0:
+                accuracy[row] = loss[row] = 0.0
+                continue
             weights = models[model_of[row]].astype(np.float64)
             accuracy[row] = (problem.scores(weights).argmax(axis=1) == problem.labels).mean()
             loss[row] = problem.loss(weights)
         return Evaluation(accuracy, loss)
+
+    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
+        """Cross-entropy of the second model less that of the first on each device's images, by class."""
+        problems = [self._problems[share][device] for device in devices]
+        differences = [
+            _cross_entropy(problem, models[b]) - _cross_entropy(problem, models[a])
+            for problem, a, b in zip(problems, first, second, strict=True)
+        ]
+        labels = [problem.labels for problem in problems]
+        rows = np.repeat(np.arange(len(problems)), [len(mine) for mine in labels])
+        shape = (len(problems), self.problems[0].classes)
+        return paired(np.concatenate(differences), rows, np.concatenate(labels), shape)
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as the arrays of the logistic module."""
@@ -83,6 +98,12 @@ class LogisticTrainer:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _cross_entropy(problem: LogisticProblem, model: Singles) -> Floats:
+    """Of each image."""
+    scores = problem.scores(model.astype(np.float64))
+    return np.asarray(-scores[np.arange(len(scores)), problem.labels])
 
 
 def _features(population: Population) -> Floats:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections import OrderedDict
-from typing import Literal
 
 import numpy as np
 
@@ -10,7 +9,8 @@ from fedclade.arrays import Ints, Singles
 from fedclade.config import Config
 from fedclade.errors import Interrupted
 from fedclade.population import Population
-from fedclade.training import Evaluation, StopRequested
+from fedclade.statistics import Paired
+from fedclade.training import Evaluation, Share, StopRequested
 from fedclade.training.local import Local, Step
 
 REMEMBERED_MODELS = 256  # whose evaluations are kept
@@ -48,9 +48,7 @@ class SequentialTrainer:
             updates[rows] = self._local.train_many(round_, models, devices[rows], model_of[rows])
         return updates
 
-    def evaluate(
-        self, models: Singles, devices: Ints, model_of: Ints, share: Literal["train", "test"] = "test"
-    ) -> Evaluation:
+    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
         """Accuracy and mean loss of ``models[model_of[i]]`` on the data of ``devices[i]``, if not known already."""
         accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
         for model in np.unique(model_of):
@@ -62,6 +60,10 @@ class SequentialTrainer:
                 known.update(zip(new.tolist(), zip(answer.accuracy, answer.loss, strict=True), strict=True))
             accuracy[rows], loss[rows] = np.array([known[int(device)] for device in devices[rows]]).T
         return Evaluation(accuracy, loss)
+
+    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
+        """Loss of the second model less that of the first on each device's images, by class."""
+        return self._local.compare(models, devices, first, second, share)
 
     def _remembered(self, model: Singles, share: str) -> dict[int, tuple[float, float]]:
         """What is known of a model: a stopped or frozen one is evaluated once, not every round."""

@@ -32,13 +32,14 @@ def main() -> None:
     arrays = {name: attach(shared) for name, shared in setup["arrays"].items()}
     ends, order = arrays["ends"], arrays["order"]
     parts = [order[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    half = len(parts) // 2
+    third = len(parts) // 3
     population = Population(
         images=arrays["images"],
         labels=arrays["labels"],
-        train=tuple(parts[:half]),
-        test=tuple(parts[half:]),
-        group=np.zeros(half, dtype=np.int64),
+        train=tuple(parts[:third]),
+        validation=tuple(parts[third : 2 * third]),
+        test=tuple(parts[2 * third :]),
+        group=np.zeros(third, dtype=np.int64),
         classes=setup["classes"],
         mean=tuple(setup["mean"]),
         std=tuple(setup["std"]),

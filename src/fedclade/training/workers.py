@@ -65,7 +65,7 @@ class WorkersTrainer(SequentialTrainer):
     def _start_all(self) -> None:
         """At the first training: whoever only plans needs no processes."""
         population = self._population
-        parts = [*population.train, *population.test]
+        parts = [*population.train, *population.validation, *population.test]
         self._setup: dict[str, Any] = {
             "config": self._config.model_dump_json(),
             "step": self._step,

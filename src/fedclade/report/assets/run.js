@@ -55,7 +55,9 @@ chart("tree-chart", () => {
     const [from, to] = [at(node.born_round), at(node.split ? node.split.round : lastRound)];
     const facts = `model ${node.name}: ${node.members.length} devices (${spans(node.members)})`;
     const why = node.split
-      ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}, similarity gap ${node.split.gap.toFixed(2)}`
+      ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}, similarity gap ${node.split.gap.toFixed(2)}` +
+        (node.split.trial ? `, held-out images agree (p = ${node.split.trial.p_group.toExponential(0)})` : "")
+      : node.merged_into ? `<br>merged into ${node.merged_into}`
       : `<br>worst ${percent(node.accuracy_min)}, mean ${percent(node.accuracy_mean)}`;
     traces.push({
       x: [from, to], y: [y, y], mode: "lines", showlegend: false, hoverinfo: "text", text: facts + why,
@@ -68,7 +70,8 @@ chart("tree-chart", () => {
       });
     else {
       const ids = spans(node.members), room = narrow() ? 18 : 40;
-      annotations.push(label(`<b>${node.name}</b> devices ${ids.length > room ? ids.slice(0, room) + "…" : ids}`, from, y,
+      const whose = node.merged_into ? `merged into ${node.merged_into}` : "devices " + (ids.length > room ? ids.slice(0, room) + "…" : ids);
+      annotations.push(label(`<b>${node.name}</b> ${whose}`, from, y,
         { xanchor: "left", yanchor: "bottom", yshift: 6 }));
       if (node.stopped_round !== null)
         traces.push({
@@ -88,12 +91,13 @@ chart("tree-chart", () => {
 table("tree-table", "Every model there ever was", [
   { name: "model" }, { name: "devices", words: true }, { name: "planted groups", words: true },
   { name: "since round" }, { name: "what became of it", words: true }, { name: "cosine within ≥" },
-  { name: "across ≤" }, { name: "gap" }, { name: "worst" }, { name: "mean" }, { name: "best" },
+  { name: "across ≤" }, { name: "gap" }, { name: "p of the trial" }, { name: "worst" }, { name: "mean" }, { name: "best" },
 ], tree.map((node) => {
   const swatch = element("span", { className: "swatch", ariaHidden: "true" });
   swatch.style.background = nodeColour(node.name);
   const split = node.split;
   const fate = split ? `split in round ${split.round} (${duration(split.seconds)})`
+    : node.merged_into ? `merged into ${node.merged_into}`
     : node.stopped_round !== null ? `in use; stopped in round ${node.stopped_round}` : "in use; not stopped yet";
   const cosine = (value) => (split ? { text: value.toFixed(3), sort: value } : "");
   const share = (value) => (value === null ? "" : { text: percent(value), sort: value });
@@ -101,6 +105,7 @@ table("tree-table", "Every model there ever was", [
     { nodes: [swatch, node.name], sort: node.name }, { text: spans(node.members), sort: node.members.length },
     node.planted, node.born_round, { text: fate, sort: split ? split.round : 1e9 },
     cosine(split && split.sim_within_min), cosine(split && split.sim_cross_max), cosine(split && split.gap),
+    split && split.trial ? { text: split.trial.p_group.toExponential(0), sort: split.trial.p_group } : "",
     share(node.accuracy_min), share(node.accuracy_mean), share(node.accuracy_max),
   ];
 }));
@@ -122,12 +127,12 @@ chart("accuracy-chart", () => {
   } };
 });
 
-const fixed = typeof DATA.epsilon1 === "number" && typeof DATA.epsilon2 === "number";
 byId("norms-line").textContent =
-  "Solid: length of a cluster's mean update. Dotted: its largest single update. " + (fixed
+  "Solid: length of a cluster's mean update. Dotted: its largest single update. " + (DATA.epsilons.length
     ? "A cluster splits when the mean is small (below ε1) while someone still pulls hard (above ε2); " +
       "it stops when both are below their line."
-    : "A cluster splits when the mean is small while single devices still pull hard.");
+    : "They decide nothing here: a cluster splits when its devices' held-out images ask for it, and stops when its loss on " +
+      "them stands still.");
 chart("norms-chart", () => {
   const traces = [];
   for (const [node, of] of Object.entries(clusters)) {
@@ -137,12 +142,11 @@ chart("norms-chart", () => {
       line: { color: nodeColour(node), width: 1.5, dash: "dot" } });
   }
   const shapes = splitLines(), annotations = [];
-  if (fixed)
-    for (const [name, value] of [["ε1", DATA.epsilon1], ["ε2", DATA.epsilon2]]) {
-      shapes.push(line(0, 1, value, value, { xref: "paper", line: { color: css("--ink"), width: 1, dash: "dash" } }));
-      annotations.push(label(`${name} = ${value}`, 1, value, { xref: "paper", xanchor: "right", yanchor: "bottom",
-        font: { size: 12, color: css("--ink") }, bgcolor: css("--paper") }));
-    }
+  for (const [i, value] of DATA.epsilons.entries()) {
+    shapes.push(line(0, 1, value, value, { xref: "paper", line: { color: css("--ink"), width: 1, dash: "dash" } }));
+    annotations.push(label(`ε${i + 1} = ${value}`, 1, value, { xref: "paper", xanchor: "right", yanchor: "bottom",
+      font: { size: 12, color: css("--ink") }, bgcolor: css("--paper") }));
+  }
   return { traces, layout: {
     height: 420, xaxis: clockAxis(), shapes, annotations, hovermode: "closest",
     yaxis: axis({ title: DATA.norm === "per-step" ? "update norm per step" : "update norm", rangemode: "tozero" }),

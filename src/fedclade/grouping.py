@@ -1,0 +1,285 @@
+"""After training: which clusters stop, split or merge, who belongs where, and what each cluster's model becomes.
+
+The decisions are ``fedclade.clustering``'s, pure and one by one. Here they are asked in the order of Algorithm 1, with
+what they need from the devices: their updates, and on trial their opinion of a model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from fedclade.arrays import Floats, Ints, Singles
+from fedclade.automatic import WORSE, Automatic, Cut
+from fedclade.clustering import (
+    ROOT,
+    Node,
+    Norms,
+    Tree,
+    Verdict,
+    absurd,
+    bipartition,
+    cosine_similarity,
+    cut_facts,
+    discounted,
+    enough_heard,
+    gamma_test,
+    judge,
+    mean_similarity_to,
+    mean_update_norm,
+    opposed,
+    sketch,
+    update_norms,
+)
+from fedclade.config import Config
+from fedclade.edge.latency import local_steps
+from fedclade.randomness import generator
+from fedclade.state import ClusterRecord, Event, Fresh, ServerState
+from fedclade.training import Trainer
+
+ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
+
+
+class Grouping:
+    """A run's unchanging parts, as far as clusters are concerned."""
+
+    def __init__(self, config: Config, trainer: Trainer, samples: Ints) -> None:
+        self.config, self.trainer, self.samples = config, trainer, samples
+        self.steps = local_steps(config.training, samples)
+        width, self._signs = config.clustering.sketch, None
+        if width is not None:
+            draws = generator(config.run.seed, "sketch").integers(0, 2, trainer.parameters, dtype=np.int8)
+            self._signs = (2 * draws - 1).astype(np.float32)
+        self.remembered = trainer.parameters if width is None else width  # numbers of each device's last update
+        by_trial = config.clustering.enabled and config.clustering.thresholds == "auto"
+        self.automatic = Automatic(config, trainer, samples) if by_trial else None
+
+    def place_unheard(self, state: ServerState, computing: Ints) -> tuple[Tree, list[Event]]:
+        """A device never heard before takes the leaf whose model has the smallest loss on its data.
+
+        With automatic thresholds so does, beyond doubt, a device not heard since its leaf came to be.
+        """
+        tree, events = state.tree, list[Event]()
+        leaves = [leaf.name for leaf in tree.leaves()]
+        if len(leaves) == 1 or len(computing) == 0:
+            return tree, []
+        if self.automatic:
+            born = np.array([tree.nodes[name].born_round for name in tree.leaf_of()])
+            waiting = computing[(state.last_heard > 0)[computing] & (state.last_heard < born)[computing]]
+            if len(waiting):
+                tree, events = self.automatic.replaced(tree, state.models, waiting, "placed")
+        new = computing[state.last_heard[computing] == 0]
+        if len(new) == 0:
+            return tree, events
+        models = stack(state.models, leaves, self.trainer.parameters)
+        each = np.repeat(np.arange(len(leaves)), len(new))
+        answer = self.trainer.evaluate(models, np.tile(new, len(leaves)), each, "train")
+        loss = np.where(np.isnan(answer.loss), np.inf, answer.loss).reshape(len(leaves), len(new))
+        for device, choice, least in zip(new.tolist(), loss.argmin(axis=0), loss.min(axis=0), strict=True):
+            old, to = tree.leaf_of()[device], leaves[choice]
+            if (
+                old != to
+                and np.isfinite(least)
+                and len(tree.nodes[old].devices) > 1
+                and tree.nodes[to].merged_into is None
+            ):
+                tree = tree.move(device, to)
+                events.append(Event("placed", to, device, {"from": old, "by": "smallest loss"}))
+        return tree, events
+
+    def unsound(self, state: ServerState, computing: Ints, norms: Floats, leaf_of: list[str]) -> Mapping[int, str]:
+        """Devices whose updates cannot be used, each with the reason."""
+        reasons = {int(device): "not finite" for device in computing[~np.isfinite(norms)]}
+        leaves = np.array(leaf_of)
+        for name in np.unique(leaves[computing]):
+            mine = (leaves[computing] == name) & np.isfinite(norms)
+            usual, steps = norms[mine], self.steps[computing[mine]]
+            silent = np.setdiff1d(np.flatnonzero((leaves == name) & (state.last_heard > 0)), computing)
+            if len(usual) < ENOUGH_TO_COMPARE and len(silent):  # those heard before tell what is usual, too
+                usual = np.concatenate([usual, update_norms(state.updates[silent])])
+                steps = np.concatenate([steps, self.steps[silent]])
+            if len(usual) >= ENOUGH_TO_COMPARE:
+                for row in np.flatnonzero(mine)[absurd(usual, steps)[: np.count_nonzero(mine)]]:
+                    reasons[int(computing[row])] = f"norm {norms[row]:.3g}, usual is {np.median(usual):.3g}"
+        return reasons
+
+    def after_round(
+        self, state: ServerState, heard: Ints, updates: Singles
+    ) -> tuple[ServerState, list[ClusterRecord], list[Event]]:
+        """For each cluster: stop, split or go on; then each (new) cluster's model is averaged."""
+        fresh = Fresh(heard, updates)
+        state.updates[heard] = updates if self._signs is None else sketch(updates, self._signs, self.remembered)
+        clusters, events = [], []
+        for leaf in state.tree.leaves():
+            members = np.array(leaf.devices)
+            present = np.intersect1d(heard, members)
+            norms = self._norms(state, self._recent(state, members))
+            decide = self._decide_by_trial if self.automatic else self._decide_by_thresholds
+            state, verdict, cut, more = decide(state, leaf, norms, fresh)
+            events += more
+            before, aside = state.models[leaf.name], self._opposed(present, fresh)
+            events += [Event("trimmed", leaf.name, int(device)) for device in aside]
+            models = {**state.models, leaf.name: fresh.average(before, np.setdiff1d(present, aside), self.samples)}
+            if cut is not None:
+                tree = self._carried_out(state, leaf.name, cut)
+                for child in tree.nodes[leaf.name].children:
+                    mine = np.intersect1d(heard, tree.members(child))
+                    mine = np.setdiff1d(mine, self._opposed(mine, fresh))
+                    models[child] = fresh.average(before, mine, self.samples)
+                conventional = models[ROOT].copy() if leaf.name == ROOT else state.conventional
+                state = replace(state, tree=tree, conventional=conventional)
+                events.append(_split_event(tree.nodes[leaf.name], cut))
+            state = replace(state, models=models)
+            clusters.append(
+                ClusterRecord(
+                    leaf.name,
+                    len(leaf.devices),
+                    len(present),
+                    norms.mean if norms.heard else None,
+                    norms.max if norms.heard else None,
+                    verdict,
+                )
+            )
+        if self.automatic and self.automatic.review_due(state):
+            state, more = self.automatic.review(state, heard)
+            events += more
+        return state, clusters, events
+
+    def _opposed(self, present: Ints, fresh: Fresh) -> Ints:
+        """Whose updates are heard, but not averaged into the model."""
+        if not self.config.clustering.trim or len(present) < ENOUGH_TO_COMPARE:
+            return present[:0]
+        return present[opposed(_rows(fresh.updates, np.flatnonzero(np.isin(fresh.devices, present))))]
+
+    # -------------------------------------------------------------------------------- automatic thresholds
+
+    def _decide_by_trial(
+        self, state: ServerState, leaf: Node, norms: Norms, fresh: Fresh
+    ) -> tuple[ServerState, Verdict | Literal["stopped"], Cut | None, list[Event]]:
+        """Note the loss; try a cut if it is time for it; stop if nothing moves any more."""
+        assert self.automatic
+        automatic, round_, stopped = self.automatic, state.round, leaf.stopped_round
+        present = np.intersect1d(fresh.devices, np.array(leaf.devices))
+        if len(present) == 0 or (stopped is not None and not recheck_due(self.config, stopped, round_)):
+            return state, "stopped" if stopped is not None else "go-on", None, []
+        state = replace(state, losses=automatic.losses(state, leaf, present))
+        loss = float(np.nanmean(state.losses[np.array(leaf.devices)]))
+        outlook, cut, events = automatic.outlook(state, leaf).seen(round_, loss), None, list[Event]()
+        outlooks = {**state.outlooks, leaf.name: outlook}
+        state = replace(state, outlooks=outlooks)
+        if round_ >= outlook.next_trial and enough_heard(norms, len(leaf.devices)):
+            cut, outlook, events = automatic.tried(state, leaf, self._cut(state, leaf.name), fresh)
+            state = replace(state, outlooks={**outlooks, leaf.name: outlook})
+        if cut is not None:
+            return state, "split", cut, events
+        grown = stopped is not None and outlook.best_loss is not None and loss > WORSE * outlook.best_loss
+        if grown or (stopped is None and automatic.stands_still(outlook, round_)):
+            kind, mark = ("reopen", None) if grown else ("stop", round_)
+            state = replace(state, tree=state.tree.with_stop(leaf.name, mark))
+            return state, "go-on" if grown else "stop", None, [*events, Event(kind, leaf.name, detail={"loss": loss})]
+        return state, "go-on" if stopped is None else "stopped", None, events
+
+    # -------------------------------------------------------------------------------- fixed thresholds
+
+    def _decide_by_thresholds(
+        self, state: ServerState, leaf: Node, norms: Norms, fresh: Fresh
+    ) -> tuple[ServerState, Verdict | Literal["stopped"], Cut | None, list[Event]]:
+        """Algorithm 1, lines 20 to 25, and what follows from them for the tree."""
+        members, stopped = len(leaf.devices), leaf.stopped_round
+        if stopped is not None and not (
+            recheck_due(self.config, stopped, state.round) and enough_heard(norms, members)
+        ):
+            return state, "stopped", None, []
+        verdict: Verdict = "go-on"
+        if self.config.clustering.enabled and norms.heard:
+            verdict = judge(norms, members, state.round, self.config.clustering)
+        events = []
+        if (stopped is None) != (verdict != "stop"):
+            tree = state.tree.with_stop(leaf.name, state.round if verdict == "stop" else None)
+            detail = {"mean_norm": norms.mean, "max_norm": norms.max}
+            events.append(Event("stop" if verdict == "stop" else "reopen", leaf.name, detail=detail))
+            state = replace(state, tree=tree)
+        cut = self._cut(state, leaf.name) if verdict == "split" else None
+        if cut is not None and not gamma_test(cut.facts):
+            cut = None
+        return state, "go-on" if verdict == "split" and cut is None else verdict, cut, events
+
+    def _recent(self, state: ServerState, members: Ints) -> Ints:
+        """Those whose last known update is young enough to tell of them."""
+        heard = state.last_heard[members]
+        return members[(heard > 0) & (state.round - heard <= self.config.clustering.age_limit)]
+
+    def _norms(self, state: ServerState, recent: Ints) -> Norms:
+        if len(recent) == 0:
+            return Norms(0.0, 0.0, 0)
+        clustering, training = self.config.clustering, self.config.training
+        updates = _rows(state.updates, recent)
+        if clustering.norm == "per-step":
+            rate = training.learning_rate * training.learning_rate_decay ** (state.last_heard[recent] - 1.0)
+            updates = np.asarray(updates / (rate * self.steps[recent])[:, None], dtype=np.float32)
+        weights = self._trust(state, recent)
+        if clustering.weighting == "samples":
+            weights = weights * self.samples[recent]
+        return Norms(mean_update_norm(updates, weights), float(update_norms(updates).max()), len(recent))
+
+    def _trust(self, state: ServerState, devices: Ints) -> Floats:
+        """1 for an update of this round, less the older it is."""
+        return self.config.clustering.age_discount ** (state.round - state.last_heard[devices]).astype(np.float64)
+
+    # -------------------------------------------------------------------------------- cutting
+
+    def _cut(self, state: ServerState, name: str) -> Cut | None:
+        """Cut by similarity the members whose updates are young enough; None if no cut is possible."""
+        config = self.config.clustering
+        rows = self._recent(state, state.tree.members(name))
+        updates = _rows(state.updates, rows)
+        similarity = discounted(cosine_similarity(updates), self._trust(state, rows))
+        side = bipartition(similarity, config.bipartition, config.min_cluster_size)
+        if side is None:
+            return None
+        return Cut(rows, side, cut_facts(similarity, side, updates, config), similarity, rows)
+
+    def _carried_out(self, state: ServerState, name: str, cut: Cut) -> Tree:
+        """Members whom the cut does not name go where their last known update is closer to."""
+        members = state.tree.members(name)
+        first, second = cut.devices[~cut.side], cut.devices[cut.side]
+        known = state.last_heard[members] > 0
+        old = np.setdiff1d(members[known], cut.devices)
+        to_second = mean_similarity_to(state.updates, old, second) > mean_similarity_to(state.updates, old, first)
+        joining = [second, old[to_second]]
+        if len(second) > len(first):  # whoever was never heard waits in the larger child until first heard
+            joining.append(members[~known])
+        return state.tree.split(
+            name, np.concatenate(joining).tolist(), state.round, state.seconds, cut.facts, cut.trial
+        )
+
+
+def recheck_due(config: Config, stopped_round: int, round_: int) -> bool:
+    """Whether a stopped cluster is heard in full this round."""
+    every = config.scheduling.recheck_every
+    return every > 0 and round_ > stopped_round and (round_ - stopped_round) % every == 0
+
+
+def stack(models: Mapping[str, Singles], names: list[str], parameters: int) -> Singles:
+    """Some models as the rows of a matrix."""
+    return np.stack([models[name] for name in names]) if names else np.zeros((0, parameters), dtype=np.float32)
+
+
+def index(leaf_of: list[str], devices: Ints, names: list[str]) -> Ints:
+    """For each device the position of its leaf among the names."""
+    return np.array([names.index(leaf_of[device]) for device in devices], dtype=np.int64)
+
+
+def _split_event(node: Node, cut: Cut) -> Event:
+    assert node.split is not None
+    split = node.split
+    detail = {"first": list(split.first), "second": list(split.second), **vars(split.facts)}
+    if cut.trial is not None:
+        detail |= vars(cut.trial)
+    return Event("split", node.name, detail=detail, similarity=(cut.rows, cut.similarity))
+
+
+def _rows(updates: Singles, devices: Ints) -> Singles:
+    """The rows of some devices, in order; not a copy where that is all of them."""
+    return updates if len(devices) == len(updates) else updates[devices]

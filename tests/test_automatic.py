@@ -1,0 +1,309 @@
+"""Whole runs that split by themselves, on real digits: groups are found, where there are none nothing splits.
+
+Twelve devices of 150 images, and a small network: a run takes about a second. Nothing of clustering is set unless a
+test says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedclade import Experiment, Run
+from fedclade.arrays import Ints
+from fedclade.clustering import ROOT, CutFacts
+from fedclade.config import AttackConfig
+from fedclade.population import Population
+from fedclade.server import Server
+from fedclade.state import Event, ServerState
+from fedclade.training import Trainer
+from fedclade.training.hostile import HostileTrainer
+from fedclade.training.sequential import SequentialTrainer
+from tiny_runs import digits
+
+NO_GROUPS = ("incongruence.kind=none", "incongruence.groups=[1]")
+PLANTED = [list(range(8)), list(range(8, 12))]
+FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
+
+
+def clusters(run: Run) -> list[list[int]]:
+    return sorted(node["members"] for node in run.tree if not node["split"] and node["merged_into"] is None)
+
+
+def kinds(run: Run) -> set[str]:
+    return set(run.events["kind"])
+
+
+def play(server: Server, state: ServerState, rounds: int) -> tuple[ServerState, list[Event]]:
+    """Some rounds more, and what was told of them."""
+    events = list[Event]()
+    for _ in range(rounds):
+        result = server.step(state)
+        assert result is not None
+        state, record = result
+        events += record.events
+    return state, events
+
+
+def server_of(experiment: Experiment, trainer: Trainer | None = None) -> Server:
+    return Server(experiment.config, trainer or experiment.trainer, experiment.edge, experiment.population.samples)
+
+
+# -------------------------------------------------------------------------------- splitting
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("incongruence.kind=permute-labels",),
+        ("incongruence.kind=disjoint-classes", "incongruence.groups=[6,6]"),
+        ("incongruence.groups=[10,2]",),  # the smallest group there may be
+        ("population.partition=dirichlet", "population.alpha=1.0"),
+        ("training.learning_rate=0.02",),
+        ("training.epochs=1",),
+        ("model.name=logistic",),
+        ("scheduling.policy=random", "scheduling.per_round=6", "run.rounds=15"),  # half of them at a time
+        ("clustering.sketch=256",),
+    ],
+)
+def test_the_planted_groups_are_found_exactly_with_nothing_tuned(overrides, seed, tmp_path):
+    run = digits(f"run.seed={seed}", *overrides).run(tmp_path / "run")
+    planted = run.devices.groupby("planted_group")["device"].apply(list).tolist()
+    assert clusters(run) == planted
+    assert run.summary["adjusted_rand_index"] == 1.0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("population.partition=dirichlet", "population.alpha=0.5"),
+        ("population.sizes=power-law", "population.max_samples=300"),
+        ("training.learning_rate=0.5",),
+        ("scheduling.policy=random", "scheduling.per_round=6"),
+    ],
+)
+def test_where_there_are_no_groups_nothing_splits(overrides, seed, tmp_path):
+    run = digits(*NO_GROUPS, f"run.seed={seed}", "run.rounds=14", *overrides).run(tmp_path / "run")
+    assert run.summary["clusters"] == 1
+    assert "trial" in kinds(run)  # it was tried
+    assert not {"split", "moved", "merge"} & kinds(run)
+
+
+def test_a_split_is_told_with_its_trial_and_needs_two_that_agree(tmp_path):
+    run = digits().run(tmp_path / "run")
+    trial, split = run.events[run.events["node"] == "0"].itertuples()
+    assert (trial.kind, split.kind, split.round) == ("trial", "split", trial.round + 1)
+    assert trial.round == 3  # after two rounds of warm-up
+    (root, *_) = run.tree
+    told = root["split"]["trial"]
+    assert told["p_group"] * told["cuts"] < 0.001
+    assert max(told["p_parent"]) < 0.05
+
+
+def test_a_cluster_that_gets_no_better_stops(tmp_path):
+    restless = ("training.learning_rate=0.5", "clustering.patience=2", "run.rounds=30", "run.end=stopped")
+    run = digits(*NO_GROUPS, *restless).run(tmp_path / "run")
+    assert run.summary["ended_by"] == "stopped"
+    assert run.summary["rounds"] < 30
+    assert run.events["kind"].tolist()[-1] == "stop"
+
+
+def test_sketches_keep_so_many_numbers_of_each_device():
+    server = server_of(digits("clustering.sketch=256"))
+    state, _ = play(server, server.initial_state(), 5)
+    assert state.updates.shape == (12, 256)
+    assert len(state.tree.leaves()) == 2
+
+
+# -------------------------------------------------------------------------------- devices that come late, or change
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_device_that_comes_late_is_placed_with_its_group(seed, tmp_path):
+    late = ("edge.late_share=0.25", "edge.late_round=7")
+    experiment = digits(f"run.seed={seed}", *late, "run.rounds=10")
+    away = np.flatnonzero(experiment.edge.observe(6).away)
+    assert len(away) == 3
+    assert not experiment.edge.observe(7).away.any()
+    run = experiment.run(tmp_path / "run")
+    assert clusters(run) == PLANTED
+    placed = run.events[run.events["kind"] == "placed"]
+    assert set(placed["device"]) <= set(away)
+    assert set(placed["round"]) <= {7}
+
+
+class DriftingTrainer:
+    """From some round on, the devices hold other images."""
+
+    def __init__(self, before: Trainer, after: Trainer, round_: int) -> None:
+        self._before, self._after, self._round, self._now = before, after, round_, before
+        self.parameters, self.incidents = before.parameters, list[str]()
+
+    def initial_model(self):
+        return self._before.initial_model()
+
+    def train(self, round_, *asked):
+        self._now = self._before if round_ < self._round else self._after
+        return self._now.train(round_, *asked)
+
+    def evaluate(self, *asked):
+        return self._now.evaluate(*asked)
+
+    def compare(self, *asked):
+        return self._now.compare(*asked)
+
+
+def with_images_of(population: Population, device: int, donor: int) -> Population:
+    """The same population, but one device holds what another does."""
+    shares = {
+        name: tuple(getattr(population, name)[donor if each == device else each] for each in range(population.devices))
+        for name in ("train", "validation", "test")
+    }
+    return replace(population, **shares)
+
+
+@pytest.mark.parametrize(("device", "donor", "home"), [(0, 9, "0.1"), (9, 0, "0.0")])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_device_whose_data_become_those_of_another_group_is_moved_there(device, donor, home, seed):
+    experiment = digits(f"run.seed={seed}", "run.rounds=14")
+    before, after = (
+        SequentialTrainer(experiment.config, population)
+        for population in (experiment.population, with_images_of(experiment.population, device, donor))
+    )
+    server = server_of(experiment, DriftingTrainer(before, after, round_=7))
+    state, _ = play(server, server.initial_state(), 6)
+    assert state.tree.leaf_of() == ["0.0"] * 8 + ["0.1"] * 4
+    state, events = play(server, state, 6)
+    moves = [event for event in events if event.kind == "moved"]
+    assert [(event.device, event.node) for event in moves] == [(device, home)]
+    assert moves[0].detail["p_value"] < 0.01
+    assert moves[0].detail["gain"] > 0
+    expected = ["0.0"] * 8 + ["0.1"] * 4
+    expected[device] = home
+    assert state.tree.leaf_of() == expected
+
+
+def with_a_false_split(state: ServerState, second: Sequence[int]) -> ServerState:
+    tree = state.tree.split(ROOT, second, state.round, state.seconds, FACTS)
+    return replace(state, tree=tree, models={**state.models, "0.0": state.models[ROOT], "0.1": state.models[ROOT]})
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_two_clusters_of_a_false_split_are_one_again_where_both_gain_by_it(seed):
+    """Each half forgets the labels it has little of; together they know all."""
+    skew = ("population.partition=dirichlet", "population.alpha=0.3", "population.validation_share=0.3")
+    server = server_of(digits(*NO_GROUPS, *skew, f"run.seed={seed}", "training.learning_rate=0.3", "training.epochs=5"))
+    state, _ = play(server, server.initial_state(), 2)
+    state, events = play(server, with_a_false_split(state, range(6, 12)), 5)
+    (merge,) = (event for event in events if event.kind == "merge")
+    assert (merge.node, merge.detail["merged"]) == ("0.0", "0.1")
+    assert min(merge.detail["gain"]) > 0
+    assert max(merge.detail["p_value"]) < 0.001
+    assert [leaf.name for leaf in state.tree.leaves()] == ["0.0"]
+    assert state.tree.nodes["0.1"].merged_into == "0.0"
+
+
+def test_clusters_of_real_groups_are_never_merged(tmp_path):
+    run = digits("run.rounds=20", "clustering.review_every=1").run(tmp_path / "run")
+    assert clusters(run) == PLANTED
+    assert not {"merge", "moved"} & kinds(run)
+
+
+def test_without_reviews_nobody_moves():
+    experiment = digits("run.rounds=14", "clustering.review_every=0")
+    after = SequentialTrainer(experiment.config, with_images_of(experiment.population, 0, 9))
+    before = SequentialTrainer(experiment.config, experiment.population)
+    server = server_of(experiment, DriftingTrainer(before, after, round_=7))
+    _, events = play(server, server.initial_state(), 10)
+    assert not [event for event in events if event.kind in ("moved", "merge")]
+
+
+# -------------------------------------------------------------------------------- attacks
+
+
+@dataclass(frozen=True)
+class Outcome:
+    run: Run
+    hostile: Ints  # who attacks, or would if there were an attack
+
+    @property
+    def honest(self) -> Ints:
+        return np.setdiff1d(np.arange(15), self.hostile)
+
+    @property
+    def accuracy(self) -> float:
+        """Of the honest devices at the end."""
+        last = self.run.evaluations[self.run.evaluations["round"] == 12].sort_values("device")
+        return float(last["accuracy"].to_numpy()[self.honest].mean())
+
+    def told_of(self, kind: str) -> Ints:
+        """The devices of some events."""
+        return self.run.events["device"][self.run.events["kind"] == kind].to_numpy(dtype=np.int64)
+
+
+def attacked(folder: Path, *overrides: str) -> Outcome:
+    experiment = digits("population.devices=15", "run.rounds=12", "run.evaluate_every=12", *overrides)
+    honest = SequentialTrainer(experiment.config, experiment.population)
+    some = HostileTrainer(honest, AttackConfig(kind="huge"), 15, experiment.config.run.seed).hostile
+    return Outcome(experiment.run(folder), some)
+
+
+SCENES = {
+    "one group": NO_GROUPS,
+    "two groups": ("incongruence.groups=[10,5]",),
+}
+
+
+@pytest.fixture(scope="module")
+def peaceful(tmp_path_factory) -> dict[str, Outcome]:
+    """The same without an attack."""
+    folder = tmp_path_factory.mktemp("peaceful")
+    return {scene: attacked(folder / scene, *overrides) for scene, overrides in SCENES.items()}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize(("kind", "reason"), [("not-finite", "not finite"), ("huge", "norm ")])
+def test_useless_updates_are_rejected_and_recorded_and_the_run_goes_on(kind, reason, scene, peaceful, tmp_path):
+    spoilt = attacked(tmp_path / "run", *SCENES[scene], f"attack.kind={kind}")
+    rejected = spoilt.run.events[spoilt.run.events["kind"] == "rejected"]
+    assert rejected["device"].tolist() == spoilt.hostile.tolist() * 12  # of every one in every round, and of no other
+    assert all(detail["reason"].startswith(reason) for detail in rejected["detail"])
+    assert spoilt.run.summary["rounds"] == 12
+    assert spoilt.run.summary["clusters"] == peaceful[scene].run.summary["clusters"]
+    assert spoilt.accuracy > peaceful[scene].accuracy - 0.03
+
+
+@pytest.mark.parametrize(
+    ("kind", "scene", "cost"),
+    [("random", "one group", 0.03), ("random", "two groups", 0.04), ("sign-flip", "one group", 0.06)],
+)
+def test_a_fifth_of_hostile_devices_cost_the_honest_ones_little(kind, scene, cost, peaceful, tmp_path):
+    spoilt = attacked(tmp_path / "run", *SCENES[scene], f"attack.kind={kind}")
+    assert len(spoilt.hostile) == 3
+    assert spoilt.accuracy > peaceful[scene].accuracy - cost
+
+
+@pytest.mark.parametrize("kind", ["not-finite", "huge", "sign-flip", "random"])
+@pytest.mark.parametrize("scene", SCENES)
+def test_no_attack_hides_the_groups_of_the_honest_devices_or_makes_any(kind, scene, tmp_path):
+    spoilt = attacked(tmp_path / "run", *SCENES[scene], f"attack.kind={kind}")
+    planted = spoilt.run.devices["planted_group"].to_numpy()[spoilt.honest]
+    found = np.empty(15, dtype=object)
+    for number, members in enumerate(clusters(spoilt.run)):
+        found[members] = number
+    assert (
+        len({*zip(planted, found[spoilt.honest], strict=True)}) == len(set(planted)) == len(set(found[spoilt.honest]))
+    )
+
+
+def test_reversed_updates_are_left_out_of_the_average_if_wanted_and_recorded(tmp_path):
+    spoilt = attacked(tmp_path / "run", *NO_GROUPS, "attack.kind=sign-flip", "clustering.trim=true")
+    aside = spoilt.told_of("trimmed")
+    assert np.isin(aside, spoilt.hostile).sum() > 0.6 * 3 * 12
+    assert np.isin(aside, spoilt.honest).sum() < 0.05 * 12 * 12
