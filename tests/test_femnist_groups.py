@@ -1,4 +1,4 @@
-"""Whole runs on real FEMNIST: the planted groups are found, and where there are none, nothing splits."""
+"""Whole runs of presets on real data: the planted groups are found, and where there are none, nothing splits."""
 
 import pytest
 
@@ -38,3 +38,17 @@ def test_an_iid_population_of_the_same_size_does_not_split(real_data, tmp_path):
     kinds = finished.events["kind"].tolist()
     assert "trial" in kinds  # it was tried, and refused
     assert set(kinds) <= {"trial", "stop"}
+
+
+def test_quickstart_splits_exactly_into_the_planted_groups(tmp_path):
+    finished = run("quickstart", tmp_path / "quickstart", overrides=["run.rounds=12", "run.evaluate_every=12"])
+    assert finished.summary["adjusted_rand_index"] == 1.0
+    planted = finished.devices.groupby("planted_group")["device"].apply(list).tolist()
+    assert sorted(node["members"] for node in finished.tree if not node["children"]) == planted
+
+
+def test_quickstart_without_groups_does_not_split(tmp_path):
+    overrides = ["incongruence.kind=none", "population.partition=iid", "run.rounds=12", "run.evaluate_every=12"]
+    finished = run("quickstart", tmp_path / "iid", overrides=overrides)
+    assert finished.summary["clusters"] == 1
+    assert "trial" in set(finished.events["kind"])

@@ -50,3 +50,27 @@ def test_who_is_there_depends_on_seed_and_round_alone(kind):
 def test_stays_too_short_for_the_share_are_refused():
     with pytest.raises(UserError, match=r"edge.availability_rounds = 2.0: must be at least 4 to be there in 0.8"):
         configuration.load({"edge": {"availability": "markov", "availability_rounds": 2.0}})
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.9])
+def test_so_many_devices_join_late_and_all_are_there_from_then_on(share):
+    late = Presence(EdgeConfig(late_share=share, late_round=4), 20, seed=1)
+    absent = [late.away(round_) for round_ in range(1, 7)]
+    assert [int(away.sum()) for away in absent] == [round(20 * share)] * 3 + [0] * 3
+    assert (absent[0] == absent[2]).all()
+    if 0 < share < 1:
+        other = Presence(EdgeConfig(late_share=share, late_round=4), 20, seed=2)
+        assert (other.away(1) != absent[0]).any()
+
+
+def test_a_device_that_joined_late_comes_and_goes_like_the_others():
+    settings = {"availability": "bernoulli", "availability_share": 0.5}
+    late, plain = (
+        Presence(EdgeConfig(**settings, **more), 50, seed=3) for more in ({"late_share": 0.4, "late_round": 3}, {})
+    )
+    for round_ in range(1, 6):
+        if round_ < 3:
+            assert (late.away(round_) >= plain.away(round_)).all()
+            assert late.away(round_).sum() > plain.away(round_).sum()
+        else:
+            np.testing.assert_array_equal(late.away(round_), plain.away(round_))

@@ -104,6 +104,18 @@ def test_a_net_the_lean_step_does_not_know_gives_the_plain_engines_updates_too(c
     np.testing.assert_allclose(other.loss, one.loss, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("model", "engine"), ENGINES)
+def test_an_engine_compares_models_as_the_plain_engine_does(model, engine):
+    plan, population = settings_of(model), population_of([9, 1, 20])
+    plain, other = (build_trainer(Engine(name, 1), plan, population) for name in ("sequential", engine))
+    models = np.stack([plain.initial_model() * scale for scale in np.float32([1, 2])])
+    asked = models, np.array([2, 0, 1]), np.array([0, 1, 1]), np.array([1, 0, 0]), "train"
+    expected, found = plain.compare(*asked), other.compare(*asked)
+    np.testing.assert_array_equal(found.samples, expected.samples)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
+    other.close()
+
+
 @pytest.mark.parametrize(("model", "engine"), [("cnn", "workers"), ("mlp", "workers"), ("logistic", "batched")])
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_worker_processes_give_the_same_bytes_as_one_process(model, engine, workers):

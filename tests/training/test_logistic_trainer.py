@@ -63,3 +63,17 @@ def test_batches_are_drawn_anew_each_step_keyed_by_round_and_device():
     steps = np.mean([alone.train(round_, start, one, one)[0] for round_ in range(400)], axis=0)
     whole = -1e-3 * alone.problems[0].loss_and_gradient(start[0].astype(np.float64))[1]
     assert steps == pytest.approx(2 * whole, abs=0.05 * float(np.abs(2 * whole).max()))
+
+
+@pytest.mark.parametrize("share", ["train", "validation"])
+def test_it_compares_models_as_the_products_trainer_does(share):
+    whole, population, mine = parts(validation=0.3)
+    theirs = SequentialTrainer(whole, population)
+    models = np.stack([theirs.initial_model() * scale for scale in (1, 4)])
+    tensors = [theirs.named_tensors(model) for model in models]
+    same_models = np.stack([np.c_[each["1.weight"], each["1.bias"]].ravel() for each in tensors])
+    asked = np.array([2, 0]), np.array([0, 1]), np.array([1, 0]), share
+    ours, product = mine.compare(same_models, *asked), theirs.compare(models, *asked)
+    np.testing.assert_array_equal(ours.samples, product.samples)
+    assert ours.mean == pytest.approx(product.mean, abs=1e-5)
+    assert ours.squares == pytest.approx(product.squares, abs=1e-5)
