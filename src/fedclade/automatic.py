@@ -19,6 +19,8 @@ from fedclade.clustering import (
     agreement,
     bipartition,
     cut_facts,
+    gamma_test,
+    group_effect,
     refined,
     without_labels,
 )
@@ -31,6 +33,7 @@ REFINEMENTS = 5  # at most, before a trial
 FEW_DEVICES = 1000  # of more, only the similarities as they are make a guess: the rest needs K³ operations
 SHARES: tuple[Share, ...] = ("validation", "train")
 MOVE_LEVEL = 0.01
+CONGRUENT = 0.05  # p-value above which nothing tells two clusters apart, and neither loses by a merger
 WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
 
 
@@ -86,6 +89,8 @@ class Automatic:
             return None, kept, [event]
         here = np.flatnonzero(np.isin(cut.devices, asked))
         facts = cut_facts(cut.similarity[np.ix_(here, here)], side, state.updates[asked], self.config)
+        if not gamma_test(facts):
+            return None, refused, [event]
         return replace(cut, devices=asked, side=side, facts=facts, trial=trial), outlook, []
 
     def _best(self, cut: Cut, model: Singles, fresh: Fresh) -> tuple[Ints, Bools, Trial] | None:
@@ -199,7 +204,7 @@ class Automatic:
         return loss.reshape(len(models), len(devices))
 
     def _merged(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
-        """The two clusters whose models suit each other's devices best become one if both gain by it."""
+        """The two clusters whose models suit each other's devices best become one if nothing speaks against it."""
         names = [leaf.name for leaf in state.tree.leaves()]
         own = _positions(state.tree, names)[heard]
         if len(names) < 2 or len(np.unique(own)) < 2:
@@ -215,21 +220,22 @@ class Automatic:
         first, second = np.unravel_index(np.argmin(costs + costs.T), costs.shape)
         if not np.isfinite(costs[first, second] + costs[second, first]):
             return state, []
-        return self._merge_if_better(state, heard, (names[min(first, second)], names[max(first, second)]))
+        return self._merge_if_congruent(state, heard, (names[min(first, second)], names[max(first, second)]))
 
-    def _merge_if_better(
+    def _merge_if_congruent(
         self, state: ServerState, heard: Ints, pair: tuple[str, str]
     ) -> tuple[ServerState, list[Event]]:
         members = [state.tree.members(name) for name in pair]
         weights = np.array([self.samples[each].sum() for each in members], dtype=np.float64)
         both = np.stack([state.models[name] for name in pair])
         together = ((weights / weights.sum()).astype(np.float32) @ both).astype(np.float32)
-        models, tests = np.concatenate([both, together[None]]), []
-        for position, each in enumerate(members):
-            asked = np.intersect1d(heard, each)
-            answer = self.trainer.compare(models, asked, np.full_like(asked, 2), np.full_like(asked, position))
-            tests.append(answer.test())
-        if max(p for _, p in tests) >= self.config.level:
+        asked = np.intersect1d(heard, np.concatenate(members))
+        side = np.isin(asked, members[1])
+        models, own = np.concatenate([both, together[None]]), side.astype(np.int64)
+        _, p_groups = group_effect(side, self.trainer.compare(models, asked, own * 0, own * 0 + 1))
+        losing = self.trainer.compare(models, asked, own, own * 0 + 2)  # what it costs to give up the own model
+        costs = [losing.among(child).test() for child in (~side, side)]
+        if min(p_groups, *(p for _, p in costs)) < CONGRUENT or sum(cost for cost, _ in costs) >= 0:
             return state, []
         into, name = pair
         outlooks = {key: value for key, value in state.outlooks.items() if key not in pair}
@@ -239,7 +245,7 @@ class Automatic:
             models={**state.models, into: together},
             outlooks={**outlooks, into: Outlook(next_trial=state.round + max(1, state.round // 2))},
         )
-        detail = {"merged": name, "gain": [gain for gain, _ in tests], "p_value": [p for _, p in tests]}
+        detail = {"merged": name, "gain": [-cost for cost, _ in costs], "p_groups": p_groups}
         return state, [Event("merge", into, detail=detail)]
 
 

@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +92,19 @@ def plan(config: Config, out: Path) -> list[Job]:
                 find_policy(made.scheduling.policy)
                 folder = out / "runs" / f"K{devices}" / re.sub(r"[^\w.+-]", "-", name) / f"trial-{trial}"
                 jobs.append(Job(name, devices, trial, made, folder))
-    return jobs
+    return _on_equal_data(jobs)
+
+
+def _on_equal_data(jobs: list[Job]) -> list[Job]:
+    """Where one holds images out for trials, all do; or else they would train on less than the others."""
+    share = max(job.config.validation_share for job in jobs)
+    equal = []
+    for job in jobs:
+        population = job.config.population
+        if population.validation_share is None:
+            population = population.model_copy(update={"validation_share": share})
+        equal.append(replace(job, config=job.config.model_copy(update={"population": population})))
+    return equal
 
 
 def prepare(config: Config, out: Path) -> list[Job]:

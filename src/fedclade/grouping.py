@@ -99,7 +99,7 @@ class Grouping:
             if len(usual) < ENOUGH_TO_COMPARE and len(silent):  # those heard before tell what is usual, too
                 usual = np.concatenate([usual, update_norms(state.updates[silent])])
                 steps = np.concatenate([steps, self.steps[silent]])
-            if len(usual) >= ENOUGH_TO_COMPARE:
+            if self.automatic and len(usual) >= ENOUGH_TO_COMPARE:  # the paper's rule splits by what pulls hard
                 for row in np.flatnonzero(mine)[absurd(usual, steps)[: np.count_nonzero(mine)]]:
                     reasons[int(computing[row])] = f"norm {norms[row]:.3g}, usual is {np.median(usual):.3g}"
         return reasons

@@ -13,7 +13,7 @@ from fedclade.clustering.similarity import (
     update_norms,
 )
 from fedclade.clustering.tree import ROOT, Node, Split, Tree
-from fedclade.clustering.trial import Outlook, Trial, agreement, refined, without_labels
+from fedclade.clustering.trial import Outlook, Trial, agreement, group_effect, refined, without_labels
 
 __all__ = [
     "ROOT",
@@ -33,6 +33,7 @@ __all__ = [
     "discounted",
     "enough_heard",
     "gamma_test",
+    "group_effect",
     "judge",
     "mean_similarity_to",
     "mean_update_norm",
