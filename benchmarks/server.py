@@ -125,7 +125,7 @@ def measure_step(devices: int) -> dict[str, Any]:
             "run": {"evaluate_every": 10**6},
             "population": {"devices": devices},
             "scheduling": {"policy": "full"},
-            "clustering": {"epsilon1": 1e9, "epsilon2": 1e-9, "warmup_rounds": 0},
+            "clustering": {"thresholds": "fixed", "epsilon1": 1e9, "epsilon2": 1e-9, "warmup_rounds": 0},
         }
     )
     samples = np.full(devices, 240)

@@ -38,6 +38,7 @@ def random_population(devices: int, images: int) -> Population:
         images=rng.integers(0, 256, (count, *SHAPE), dtype=np.uint8),
         labels=rng.integers(0, CLASSES, count),
         train=mine,
+        validation=tuple(np.arange(0) for _ in mine),
         test=mine,
         group=np.zeros(devices, dtype=np.int64),
         classes=CLASSES,
