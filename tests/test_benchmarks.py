@@ -59,3 +59,25 @@ def test_a_wrong_word_is_refused(word, complaint):
     answer = subprocess.run([sys.executable, "-m", "benchmarks", word], cwd=ROOT, capture_output=True, text=True)
     assert answer.returncode == 2
     assert complaint in answer.stderr
+
+
+@pytest.mark.slow
+def test_the_grid_of_populations_goes_on_where_it_stopped_and_puts_its_tables_into_the_page(tmp_path):
+    page, results = tmp_path / "page.md", tmp_path / "grid.jsonl"
+    page.write_text((ROOT / "docs" / "clustering.md").read_text("utf-8"), "utf-8")
+    cells = "digits mlp; disjoint classes, 3 groups; α = 1.0; equal; E = 5, η × 1; all"
+    words = [sys.executable, "-m", "benchmarks.clustering", "--only", cells, "--results", results, "--page", page]
+    first, second = (subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True) for _ in range(2))
+    assert first.stdout.startswith("1 of 1: digits mlp; disjoint classes, 3 groups;")
+    assert "1 of 1: " not in second.stdout
+    assert "Groups found exactly (adjusted Rand index 1.0): 1 of 1" in page.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_table_of_attacks_tells_what_was_rejected():
+    from benchmarks.attacks import row
+
+    population, models, kind, mean, *_, rejected = row("i.i.d.", "clusters", "huge")
+    assert (population, models, kind) == ("i.i.d.", "clusters", "huge")
+    assert float(mean.removesuffix(" %")) > 85
+    assert int(rejected) > 20

@@ -1,4 +1,4 @@
-"""What the README and docs/paper.md tell the reader to type works as it stands there, apart from fewer rounds."""
+"""What the README and the pages of docs tell the reader to type works as it stands there, apart from fewer rounds."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import fedclade
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/paper.md")
+PAGES = ("README.md", "docs/paper.md", "docs/clustering.md")
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -25,7 +25,7 @@ AGREEMENT = 0.9  # of two cuts that are about the same
 STILL = 0.99  # a loss above this share of the best one before is no progress
 PAYS = 0.05  # level at which a child's own model must beat the parent's
 FITS = 20  # of two effects in turn
-SHARED = 0.3  # of the images must be of classes that both children hold, or else the classes themselves are the groups
+SHARED = 0.05  # of the images must be of classes that both children hold, or else the classes themselves are the groups
 
 
 @dataclass(frozen=True)
