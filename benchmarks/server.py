@@ -22,7 +22,6 @@ from fedclade.arrays import Ints, Singles
 from fedclade.clustering import ROOT, bipartition, cosine_similarity
 from fedclade.edge import SimulatedEdge
 from fedclade.server import Server
-from fedclade.training import Evaluation
 
 PARAMETERS = 18_506  # of the small CNN on FEMNIST
 GROUPS = 2
@@ -54,10 +53,7 @@ class GivenUpdates:
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         return self.updates
 
-    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: str = "test") -> Evaluation:
-        raise NotImplementedError
-
-    named_tensors = close = None  # never asked for here
+    evaluate = compare = named_tensors = close = None  # never asked for here
 
 
 def timed(function: Callable[..., Result], *arguments: Any) -> tuple[float, Result]:

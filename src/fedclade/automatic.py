@@ -26,7 +26,7 @@ from fedclade.clustering import (
 )
 from fedclade.clustering.trial import AGREEMENT
 from fedclade.config import Config
-from fedclade.state import Event, Fresh, ServerState
+from fedclade.state import Event, Fresh, ServerState, index, stack
 from fedclade.training import Share, Trainer
 
 REFINEMENTS = 5  # at most, before a trial
@@ -176,10 +176,10 @@ class Automatic:
         prefer another one, and the others do not object, that counts.
         """
         names = [leaf.name for leaf in tree.leaves()]
-        stacked = np.stack([models[name] for name in names])
+        stacked = stack(models, names, self.trainer.parameters)
         events = []
-        own = _positions(tree, names)[devices]
-        held_out, trained = (self._losses(stacked, devices, share) for share in SHARES)
+        own = index(tree.leaf_of(), devices, names)
+        held_out, trained = (losses_of(self.trainer, stacked, devices, share) for share in SHARES)
         for row, device in enumerate(devices.tolist()):
             for share, losses in zip(SHARES, (held_out, trained), strict=True):
                 to = int(losses[:, row].argmin())
@@ -196,20 +196,14 @@ class Automatic:
                 break
         return tree, events
 
-    def _losses(self, models: Singles, devices: Ints, share: Share) -> Floats:
-        """Of every model on a share of every device's images."""
-        each = np.repeat(np.arange(len(models)), len(devices))
-        answer = self.trainer.evaluate(models, np.tile(devices, len(models)), each, share)
-        loss = np.where(np.isnan(answer.loss), np.inf, answer.loss)  # a real device may be gone
-        return loss.reshape(len(models), len(devices))
-
     def _merged(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
         """The two clusters whose models suit each other's devices best become one if nothing speaks against it."""
         names = [leaf.name for leaf in state.tree.leaves()]
-        own = _positions(state.tree, names)[heard]
+        own = index(state.tree.leaf_of(), heard, names)
         if len(names) < 2 or len(np.unique(own)) < 2:
             return state, []
-        losses = self._losses(np.stack([state.models[name] for name in names]), heard, "validation")
+        models = stack(state.models, names, self.trainer.parameters)
+        losses = losses_of(self.trainer, models, heard, "validation")
         known = np.isfinite(losses).all(axis=0)
         heard, own, losses = heard[known], own[known], losses[:, known]
         mine = losses[own, np.arange(len(heard))]
@@ -249,10 +243,11 @@ class Automatic:
         return state, [Event("merge", into, detail=detail)]
 
 
-def _positions(tree: Tree, names: list[str]) -> Ints:
-    """For each device the position of its leaf among the names."""
-    places = {name: position for position, name in enumerate(names)}
-    return np.array([places[name] for name in tree.leaf_of()], dtype=np.int64)
+def losses_of(trainer: Trainer, models: Singles, devices: Ints, share: Share) -> Floats:
+    """Of every model on a share of every device's images; infinite where a real device is gone."""
+    each = np.repeat(np.arange(len(models)), len(devices))
+    loss = trainer.evaluate(models, np.tile(devices, len(models)), each, share).loss
+    return np.where(np.isnan(loss), np.inf, loss).reshape(len(models), len(devices))
 
 
 def _canonical(side: Bools) -> Bools:

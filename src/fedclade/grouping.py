@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.automatic import WORSE, Automatic, Cut
+from fedclade.automatic import WORSE, Automatic, Cut, losses_of
 from fedclade.clustering import (
     ROOT,
     Node,
@@ -35,7 +35,7 @@ from fedclade.clustering import (
 from fedclade.config import Config
 from fedclade.edge.latency import local_steps
 from fedclade.randomness import generator
-from fedclade.state import ClusterRecord, Event, Fresh, ServerState
+from fedclade.state import ClusterRecord, Event, Fresh, ServerState, stack
 from fedclade.training import Trainer
 
 ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
@@ -73,9 +73,7 @@ class Grouping:
         if len(new) == 0:
             return tree, events
         models = stack(state.models, leaves, self.trainer.parameters)
-        each = np.repeat(np.arange(len(leaves)), len(new))
-        answer = self.trainer.evaluate(models, np.tile(new, len(leaves)), each, "train")
-        loss = np.where(np.isnan(answer.loss), np.inf, answer.loss).reshape(len(leaves), len(new))
+        loss = losses_of(self.trainer, models, new, "train")
         for device, choice, least in zip(new.tolist(), loss.argmin(axis=0), loss.min(axis=0), strict=True):
             old, to = tree.leaf_of()[device], leaves[choice]
             if (
@@ -259,16 +257,6 @@ def recheck_due(config: Config, stopped_round: int, round_: int) -> bool:
     """Whether a stopped cluster is heard in full this round."""
     every = config.scheduling.recheck_every
     return every > 0 and round_ > stopped_round and (round_ - stopped_round) % every == 0
-
-
-def stack(models: Mapping[str, Singles], names: list[str], parameters: int) -> Singles:
-    """Some models as the rows of a matrix."""
-    return np.stack([models[name] for name in names]) if names else np.zeros((0, parameters), dtype=np.float32)
-
-
-def index(leaf_of: list[str], devices: Ints, names: list[str]) -> Ints:
-    """For each device the position of its leaf among the names."""
-    return np.array([names.index(leaf_of[device]) for device in devices], dtype=np.int64)
 
 
 def _split_event(node: Node, cut: Cut) -> Event:

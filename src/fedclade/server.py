@@ -16,7 +16,7 @@ from fedclade.clustering import ROOT, Tree, update_norms
 from fedclade.config import Config
 from fedclade.edge import Edge, Links
 from fedclade.errors import UserError
-from fedclade.grouping import Grouping, index, recheck_due, stack
+from fedclade.grouping import Grouping, recheck_due
 from fedclade.scheduling import (
     Allocation,
     ClusterView,
@@ -27,7 +27,7 @@ from fedclade.scheduling import (
     find_policy,
     plan_timeline,
 )
-from fedclade.state import CONVENTIONAL, EvaluationRecord, Event, RoundRecord, ServerState
+from fedclade.state import CONVENTIONAL, EvaluationRecord, Event, RoundRecord, ServerState, index, stack
 from fedclade.stopwatch import Stopwatch
 from fedclade.training import Trainer
 

@@ -55,6 +55,17 @@ class Fresh:
         return np.asarray(model + weights @ updates, dtype=np.float32)
 
 
+def stack(models: Mapping[str, Singles], names: list[str], parameters: int) -> Singles:
+    """Some models as the rows of a matrix."""
+    return np.stack([models[name] for name in names]) if names else np.zeros((0, parameters), dtype=np.float32)
+
+
+def index(leaf_of: list[str], devices: Ints, names: list[str]) -> Ints:
+    """For each device the position of its leaf among the names."""
+    places = {name: position for position, name in enumerate(names)}
+    return np.array([places[leaf_of[device]] for device in devices], dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Event:
     """Something worth telling.
