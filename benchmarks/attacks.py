@@ -19,7 +19,6 @@ POPULATIONS = {
 }
 MODELS = {
     "clusters": [],
-    "clusters, trimmed": ["clustering.trim=true"],
     "one model": ["clustering.enabled=false"],
 }
 

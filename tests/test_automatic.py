@@ -92,18 +92,44 @@ def test_where_there_are_no_groups_nothing_splits(overrides, seed, tmp_path):
     run = digits(*NO_GROUPS, f"run.seed={seed}", "run.rounds=14", *overrides).run(tmp_path / "run")
     assert run.summary["clusters"] == 1
     assert "trial" in kinds(run)  # it was tried
-    assert not {"split", "moved", "merge"} & kinds(run)
+    assert not {"split", "moved", "merge", "trimmed", "rejected"} & kinds(run)
 
 
-def test_a_split_is_told_with_its_trial_and_needs_two_that_agree(tmp_path):
+def test_a_split_is_told_with_its_trial_and_may_be_in_the_first_round(tmp_path):
     run = digits().run(tmp_path / "run")
-    trial, split = run.events[run.events["node"] == "0"].itertuples()
-    assert (trial.kind, split.kind, split.round) == ("trial", "split", trial.round + 1)
-    assert trial.round == 3  # after two rounds of warm-up
+    (split,) = run.events[run.events["node"] == "0"].itertuples()
+    assert (split.kind, split.round) == ("split", 1)
     (root, *_) = run.tree
     told = root["split"]["trial"]
-    assert told["p_group"] * told["cuts"] < 0.001
+    assert told["p_group"] * told["cuts"] < run.config.clustering.level
     assert max(told["p_parent"]) < 0.05
+
+
+def test_no_cluster_is_tried_in_its_warm_up(tmp_path):
+    run = digits("clustering.warmup_rounds=2").run(tmp_path / "run")
+    assert run.summary["first_split_round"] == 3
+    tried = run.events[run.events["kind"] == "trial"]
+    assert tried.groupby("node")["round"].min().to_dict() == {"0.0": 6, "0.1": 6}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_cut_is_tried_once_nearly_all_have_answered(seed):
+    server = server_of(
+        digits(f"run.seed={seed}", "scheduling.policy=random", "scheduling.per_round=6", "run.rounds=15")
+    )
+    state, events = server.initial_state(), list[Event]()
+    while not events:
+        state, more = play(server, state, 1)
+        events = [event for event in more if event.kind in ("trial", "split")]
+        assert not events or (state.last_heard > 0).mean() >= 0.9
+    assert state.round > 1
+
+
+def test_a_cut_is_tried_without_those_who_do_not_come(tmp_path):
+    late = ("edge.late_share=0.25", "edge.late_round=99")
+    run = digits(*late, "clustering.max_age=3").run(tmp_path / "run")
+    assert run.summary["first_split_round"] == 3
+    assert run.clusters["heard"].max() == 9
 
 
 def test_a_cluster_that_gets_no_better_stops(tmp_path):
@@ -157,6 +183,9 @@ class DriftingTrainer:
 
     def compare(self, *asked):
         return self._now.compare(*asked)
+
+    def survey(self, *asked):
+        return self._now.survey(*asked)
 
 
 def with_images_of(population: Population, device: int, donor: int) -> Population:
@@ -300,8 +329,8 @@ def test_no_attack_hides_the_groups_of_the_honest_devices_or_makes_any(kind, sce
     )
 
 
-def test_reversed_updates_are_left_out_of_the_average_if_wanted_and_recorded(tmp_path):
-    spoilt = attacked(tmp_path / "run", *NO_GROUPS, "attack.kind=sign-flip", "clustering.trim=true")
+def test_updates_that_harm_everybody_are_left_out_of_the_average_and_recorded(tmp_path):
+    spoilt = attacked(tmp_path / "run", *NO_GROUPS, "attack.kind=sign-flip")
     aside = spoilt.told_of("trimmed")
     assert np.isin(aside, spoilt.hostile).sum() > 0.6 * 3 * 12
     assert np.isin(aside, spoilt.honest).sum() < 0.05 * 12 * 12

@@ -478,6 +478,24 @@ def test_a_checkpoint_restores_the_state_to_the_bit(interrupted):
     np.testing.assert_equal(vars(restored), vars(state))
 
 
+def test_a_checkpoint_restores_what_devices_said_of_one_another_to_the_bit(tmp_path):
+    automatic = (*AUTOMATIC, "run.checkpoint_every=1", "clustering.level=1e-300")  # asked again and again, never split
+    done = []
+    with pytest.raises(Interrupted):
+        tiny(*automatic, stop_requested=lambda: len(done) == 3).run(tmp_path / "run", on_round=done.append)
+    server = tiny(*automatic).server
+    writer, restored, _ = RunWriter.reopen(tmp_path / "run", server.trainer.parameters, server.initial_state())
+    writer.close()
+    state = server.initial_state()
+    for _ in range(3):
+        state, _ = server.step(state)
+    assert state.kinship is not None
+    for name, table in vars(state.kinship).items():
+        assert getattr(restored.kinship, name).dtype == table.dtype
+        np.testing.assert_array_equal(getattr(restored.kinship, name), table)
+    assert state.kinship.weight.any()
+
+
 def test_slack_saves_energy_at_the_same_clock_and_the_same_models(tmp_path):
     few = ("edge.bandwidth_hz=2e6", "run.rounds=2")  # two sub-channels for six devices
     fixed = tiny(*few).run(tmp_path / "fixed")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedclade import UserError
 from fedclade import config as configuration
+from fedclade.clustering import Kinship
 from fedclade.edge import Links
 from fedclade.scheduling import Policy
 from fedclade.server import Server
@@ -643,3 +644,8 @@ def test_devices_that_come_later_are_unheard_members_of_the_largest_cluster():
     largest = max(before, key=lambda name: len(before[name]))
     assert clusters(grown) == {**before, largest: (*before[largest], len(FACING), len(FACING) + 1)}
     assert server.admit(state, server.samples[: len(FACING)]) is state
+    assert grown.kinship is None
+    known = replace(Kinship.unknown(len(FACING), 3), weight=np.ones((len(FACING), len(FACING)), dtype=np.float32))
+    kinship = server.admit(replace(state, kinship=known), grown.last_heard + 1).kinship
+    assert kinship is not None
+    np.testing.assert_equal(vars(kinship), vars(known.grown(2)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from fedclade.statistics import Paired, bootstrap_interval, mean_over_time, paired
+from fedclade.statistics import Paired, Survey, bootstrap_interval, mean_over_time, paired
 
 VALUES = arrays(np.float64, st.integers(2, 8), elements=st.floats(-1e6, 1e6))
 
@@ -163,3 +163,22 @@ def test_where_there_is_no_difference_p_values_are_even(skewed):
         p_values.append(one_device(*classes).test()[1])
     assert 0.02 < np.mean(np.array(p_values) < 0.05) < 0.09
     assert 0.43 < np.mean(np.array(p_values) < 0.5) < 0.57
+
+
+# -------------------------------------------------------------------------------- surveys
+
+
+@given(DIFFERENCES, st.integers(1, 4), st.integers(0, 99))
+def test_a_survey_is_the_mean_loss_by_device_model_and_class(triples, models, seed):
+    rows, labels, _ = (np.array(column) for column in zip(*triples, strict=True))
+    losses = np.random.default_rng(seed).normal(size=(models, len(rows)))
+    devices = int(rows.max()) + 2  # the last one has no images
+    found = Survey.of(losses, rows, labels, (devices, 3))
+    assert (found.samples.shape, found.loss.shape) == ((devices, 3), (devices, models, 3))
+    assert found.samples.dtype == np.int64
+    for device, label in itertools.product(range(devices), range(3)):
+        mine = [image for image, where in enumerate(zip(rows, labels, strict=True)) if where == (device, label)]
+        assert found.samples[device, label] == len(mine)
+        for model in range(models):
+            mean = sum(losses[model, image] for image in mine) / max(1, len(mine))
+            assert found.loss[device, model, label] == pytest.approx(mean, abs=1e-9)

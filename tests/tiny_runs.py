@@ -33,7 +33,7 @@ TINY = {
 }
 
 
-# Two groups that hold the digits the other way up, and nothing said of clustering: they split by themselves in round 4.
+# Two groups that hold the digits the other way up, and nothing said of clustering: they split by themselves in round 1.
 DIGITS = {
     "run": {"rounds": 8, "evaluate_every": 8, "report": False},
     "population": {"source": "digits", "devices": 12, "partition": "iid"},

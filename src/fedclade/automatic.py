@@ -11,28 +11,30 @@ import numpy as np
 
 from fedclade.arrays import Bools, Floats, Ints, Singles
 from fedclade.clustering import (
+    Belonging,
     CutFacts,
+    Kinship,
     Node,
     Outlook,
     Tree,
     Trial,
-    agreement,
     bipartition,
     cut_facts,
     gamma_test,
     group_effect,
-    refined,
-    without_labels,
+    kindred_cut,
 )
-from fedclade.clustering.trial import AGREEMENT
+from fedclade.clustering.kinship import CORE, STEP
 from fedclade.config import Config
+from fedclade.randomness import generator
 from fedclade.state import Event, Fresh, ServerState, index, stack
 from fedclade.training import Share, Trainer
 
-REFINEMENTS = 5  # at most, before a trial
-FEW_DEVICES = 1000  # of more, only the similarities as they are make a guess: the rest needs K³ operations
-SHARES: tuple[Share, ...] = ("validation", "train")
-MOVE_LEVEL = 0.01
+FEW_DEVICES = 1000  # more are cut by similarity alone: the rest needs K³ operations
+KNOWN = 0.9  # of the members have answered, or had `max_age` rounds for it, before a cut is tried
+MOVE_LEVEL = 0.001
+PLACE_LEVEL = 0.01  # for devices not heard since their cluster came to be
+NO_DOUBT = 0.5  # level for devices that are nowhere at home yet
 CONGRUENT = 0.05  # p-value above which nothing tells two clusters apart, and neither loses by a merger
 WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
 
@@ -54,6 +56,7 @@ class Automatic:
 
     def __init__(self, config: Config, trainer: Trainer, samples: Ints) -> None:
         self.config, self.trainer, self.samples = config.clustering, trainer, samples
+        self.seed = config.run.seed
 
     def outlook(self, state: ServerState, leaf: Node) -> Outlook:
         """What is known of a cluster's future."""
@@ -62,82 +65,75 @@ class Automatic:
 
     # -------------------------------------------------------------------------------- splitting
 
+    def surveyed(self, state: ServerState, leaf: Node, recent: Ints, fresh: Fresh) -> ServerState:
+        """Ask the devices just heard what they think of one another's models, and of those of devices heard lately."""
+        asked = np.intersect1d(fresh.devices, np.array(leaf.devices))
+        columns = recent if self.config.sketch is None else asked
+        if not 2 * self.config.min_cluster_size <= len(columns) <= FEW_DEVICES:
+            return state
+        if len(columns) > CORE:
+            draws = generator(self.seed, "survey", state.round)
+            columns = np.sort(draws.choice(columns, CORE, replace=False))
+        updates = fresh.updates[np.isin(fresh.devices, columns)] if self.config.sketch else state.updates[columns]
+        model = state.models[leaf.name][None]
+        models = np.concatenate([model + np.float32(STEP) * updates, model])
+        survey = self.trainer.survey(models, asked)
+        known = state.kinship or Kinship.unknown(len(state.last_heard), survey.samples.shape[1])
+        return replace(state, kinship=known.heard(asked, columns, survey))
+
     def tried(
-        self, state: ServerState, leaf: Node, cut: Cut | None, fresh: Fresh
+        self, state: ServerState, leaf: Node, recent: Ints, similarity: Singles, fresh: Fresh
     ) -> tuple[Cut | None, Outlook, list[Event]]:
-        """Try a cut and others like it on the devices just heard; the best is given back if it may be carried out."""
+        """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
         outlook = self.outlook(state, leaf)
         refused = outlook.refused(state.round, leaf.born_round)
-        found = None if cut is None else self._best(cut, state.models[leaf.name], fresh)
-        if cut is None or found is None:
-            return None, refused, []
-        asked, side, trial = found
-        second, everyone = set(asked[side].tolist()), set(asked.tolist())
-        alike = agreement(second, set(outlook.passed), everyone & set(outlook.asked))
-        passed = trial.passed(self.config.level)
-        event = Event("trial", leaf.name, detail={"passed": passed, "agreement": alike, **vars(trial)})
-        if not passed:
-            return None, refused, [event]
-        if alike < AGREEMENT:
-            kept = replace(
-                outlook,
-                next_trial=state.round + 1,
-                passed=tuple(sorted(second)),
-                asked=tuple(sorted(everyone)),
-                trials=outlook.trials + 1,
-            )
-            return None, kept, [event]
-        here = np.flatnonzero(np.isin(cut.devices, asked))
-        facts = cut_facts(cut.similarity[np.ix_(here, here)], side, state.updates[asked], self.config)
-        if not gamma_test(facts):
-            return None, refused, [event]
-        return replace(cut, devices=asked, side=side, facts=facts, trial=trial), outlook, []
+        if not self._enough_known(state, leaf):
+            return None, replace(outlook, next_trial=state.round + 1), []
+        guesses, best = self._guesses(state, recent, similarity), None
+        for side in guesses:
+            trial = self._trial(state, leaf, recent, side, fresh, len(guesses))
+            if trial is None:
+                continue
+            if trial.passed(self.config.level):
+                facts = cut_facts(similarity, side, state.updates[recent], self.config)
+                if gamma_test(facts):
+                    return Cut(recent, side, facts, similarity, recent, trial), outlook, []
+            best = trial if best is None or trial.p_group < best.p_group else best
+        if best is None:  # no cut, or none of which both sides were just heard
+            return None, replace(outlook, next_trial=state.round + 1) if guesses else refused, []
+        return None, refused, [Event("trial", leaf.name, detail={"passed": False, **vars(best)})]
 
-    def _best(self, cut: Cut, model: Singles, fresh: Fresh) -> tuple[Ints, Bools, Trial] | None:
-        """The most convincing of some cuts of the devices just heard."""
-        here = np.isin(cut.devices, fresh.devices)
-        asked = cut.devices[here]
-        guesses, pair = [cut.side[here]], np.ix_(here, here)
-        if len(asked) <= FEW_DEVICES:
-            own = np.zeros_like(asked)
-            counts = self.trainer.compare(model[None], asked, own, own, "train").samples
-            again = bipartition(
-                without_labels(cut.similarity[pair], counts), self.config.bipartition, self.config.min_cluster_size
-            )
-            guesses += [] if again is None else [again]
-        guesses += [self._refined(side, asked, model, fresh) for side in guesses]
-        cuts = {_canonical(side).tobytes(): side for side in guesses if self._large_enough(side)}
-        trials = [(self._trial(asked, side, model, fresh), side) for side in cuts.values()]
-        if not trials:
+    def _enough_known(self, state: ServerState, leaf: Node) -> bool:
+        """Whether nearly all members answered, or had time enough to."""
+        if state.kinship is None:
+            return True
+        answered = state.kinship.weight[list(leaf.devices)].any(axis=1)
+        return bool(answered.mean() >= KNOWN) or state.round - leaf.born_round >= self.config.age_limit
+
+    def _guesses(self, state: ServerState, recent: Ints, similarity: Singles) -> list[Bools]:
+        """By what the devices said of one another's models; by the similarity of their updates."""
+        least = self.config.min_cluster_size
+        sides = [bipartition(similarity, self.config.bipartition, least)]
+        if state.kinship is not None and len(recent) <= FEW_DEVICES:
+            sides.insert(0, kindred_cut(*state.kinship.among(recent), least))
+        found = [side for side in sides if side is not None]
+        return found[:1] if len(found) == 2 and (found[0] == found[1]).all() else found
+
+    def _trial(
+        self, state: ServerState, leaf: Node, devices: Ints, side: Bools, fresh: Fresh, cuts: int
+    ) -> Trial | None:
+        """Both children's models, and their parent's, on the held-out images of the devices just heard."""
+        here = np.isin(devices, fresh.devices)
+        asked, side = devices[here], side[here]
+        if min(side.sum(), (~side).sum()) < self.config.min_cluster_size:
             return None
-        trial, side = min(trials, key=lambda pair: (not pair[0].passed(1.0), pair[0].p_group))
-        return asked, side, replace(trial, cuts=len(trials))
-
-    def _refined(self, side: Bools, asked: Ints, model: Singles, fresh: Fresh) -> Bools:
-        """The cut as the devices' training images would have it, with the children's models made anew each time."""
-        for _ in range(REFINEMENTS):
-            if not self._large_enough(side):
-                break
-            first = np.zeros_like(asked)
-            children = self._children(asked, side, model, fresh)
-            better = refined(side, self.trainer.compare(children, asked, first, first + 1, "train"))
-            if (better == side).all():
-                break
-            side = better
-        return side
-
-    def _large_enough(self, side: Bools) -> bool:
-        return min(int(side.sum()), int((~side).sum())) >= self.config.min_cluster_size
-
-    def _children(self, asked: Ints, side: Bools, model: Singles, fresh: Fresh) -> Singles:
-        return np.stack([fresh.average(model, asked[child], self.samples) for child in (~side, side)])
-
-    def _trial(self, asked: Ints, side: Bools, model: Singles, fresh: Fresh) -> Trial:
-        parent = fresh.average(model, asked, self.samples)
-        models = np.concatenate([self._children(asked, side, model, fresh), parent[None]])
+        parts = asked[~side], asked[side], asked
+        sound = [without_harm(state, part) for part in parts]  # what is of another kind looks like harm before the cut
+        averaged = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
+        models = np.stack([fresh.average(state.models[leaf.name], part, self.samples) for part in averaged])
         first, own = np.zeros_like(asked), side.astype(np.int64)
         preference = self.trainer.compare(models, asked, first, first + 1)
-        return Trial.of(side, preference, self.trainer.compare(models, asked, own, first + 2))
+        return Trial.of(side, preference, self.trainer.compare(models, asked, own, first + 2), cuts)
 
     # -------------------------------------------------------------------------------- stopping
 
@@ -150,7 +146,7 @@ class Automatic:
 
     def stands_still(self, outlook: Outlook, round_: int) -> bool:
         """No progress for some rounds, and no cut that was worth it."""
-        return outlook.trials > 0 and not outlook.passed and round_ - outlook.best_round >= self.config.patience
+        return outlook.trials > 0 and round_ - outlook.best_round >= self.config.patience
 
     # -------------------------------------------------------------------------------- reviewing
 
@@ -165,35 +161,32 @@ class Automatic:
         names = [leaf.name for leaf in state.tree.leaves()]
         if len(names) < 2 or len(heard) == 0:
             return state, []
-        tree, moves = self.replaced(state.tree, state.models, heard, "moved")
+        tree, moves = self.replaced(state.tree, state.models, heard, heard, MOVE_LEVEL)
         state, merges = self._merged(replace(state, tree=tree), heard)
         return state, moves + merges
 
-    def replaced(self, tree: Tree, models: Mapping[str, Singles], devices: Ints, kind: str) -> tuple[Tree, list[Event]]:
-        """Each device in the leaf that serves its images best, if that is beyond doubt.
-
-        Held-out images are few but unbiased; training images speak for the leaf they were trained in, so if even they
-        prefer another one, and the others do not object, that counts.
-        """
+    def replaced(
+        self, tree: Tree, models: Mapping[str, Singles], devices: Ints, doubted: Ints, level: float
+    ) -> tuple[Tree, list[Event]]:
+        """Doubted devices, among those asked, in the leaf whose members' preferences they share, class by class."""
+        if len(doubted) == 0:
+            return tree, []
         names = [leaf.name for leaf in tree.leaves()]
         stacked = stack(models, names, self.trainer.parameters)
-        events = []
         own = index(tree.leaf_of(), devices, names)
-        held_out, trained = (losses_of(self.trainer, stacked, devices, share) for share in SHARES)
-        for row, device in enumerate(devices.tolist()):
-            for share, losses in zip(SHARES, (held_out, trained), strict=True):
-                to = int(losses[:, row].argmin())
-                if to == own[row] or not held_out[to, row] <= held_out[own[row], row] < np.inf:
-                    continue
-                ask = stacked, devices[[row]], np.array([to]), own[[row]]
-                gain, p_value = self.trainer.compare(*ask, share).test()
-                source, target = tree.leaf_of()[device], tree.nodes[names[to]]
-                if p_value >= MOVE_LEVEL or target.merged_into is not None:
-                    continue
-                last = len(tree.nodes[source].devices) == 1
-                tree = tree.merge(source, target.name) if last else tree.move(device, target.name)
-                events.append(Event(kind, target.name, device, {"from": source, "gain": gain, "p_value": p_value}))
-                break
+        belonging = Belonging.of(self.trainer.survey(stacked, devices), own)
+        events = []
+        for row in np.flatnonzero(belonging.doubtful & np.isin(devices, doubted)).tolist():
+            device, to = int(devices[row]), int(belonging.nearest[row])
+            ask = stacked, devices[[row]], own[[row]], np.array([to])
+            gain, p_value = belonging.test(row, self.trainer.compare(*ask, "train"))
+            source, target = tree.leaf_of()[device], tree.nodes[names[to]]
+            if p_value >= level or target.merged_into is not None:
+                continue
+            last = len(tree.nodes[source].devices) == 1
+            tree = tree.merge(source, target.name) if last else tree.move(device, target.name)
+            kind = "moved" if level == MOVE_LEVEL else "placed"
+            events.append(Event(kind, target.name, device, {"from": source, "gain": gain, "p_value": p_value}))
         return tree, events
 
     def _merged(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
@@ -243,13 +236,13 @@ class Automatic:
         return state, [Event("merge", into, detail=detail)]
 
 
+def without_harm(state: ServerState, devices: Ints) -> Ints:
+    """Whose updates are averaged."""
+    return devices if state.kinship is None else devices[~state.kinship.harmful[devices]]
+
+
 def losses_of(trainer: Trainer, models: Singles, devices: Ints, share: Share) -> Floats:
     """Of every model on a share of every device's images; infinite where a real device is gone."""
     each = np.repeat(np.arange(len(models)), len(devices))
     loss = trainer.evaluate(models, np.tile(devices, len(models)), each, share).loss
     return np.where(np.isnan(loss), np.inf, loss).reshape(len(models), len(devices))
-
-
-def _canonical(side: Bools) -> Bools:
-    """The same cut has one name, whichever child is called the second."""
-    return ~side if side[0] else side

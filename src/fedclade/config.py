@@ -39,9 +39,9 @@ class RunConfig(Section):
         "rounds", description="'stopped' ends as soon as every cluster has stopped; 'rounds' uses all rounds"
     )
     conventional: Literal["frozen", "continued"] = Field(
-        "frozen",
-        description="the one-model comparison: the root as it stood at the first split, or trained on by "
-        "everybody, off the clock",
+        "continued",
+        description="the one-model comparison: the root trained on by everybody, off the clock, or as it stood at the "
+        "first split, which costs nothing and says little if that was early",
     )
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations on the devices' test data")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
@@ -266,10 +266,10 @@ class ClusteringConfig(Section):
     enabled: bool = Field(True, description="false: conventional federated learning, one model")
     thresholds: Literal["auto", "fixed"] = Field(
         "auto",
-        description="auto: a cut that repeats is tried on held-out data, nothing to tune; fixed: ε1 and ε2 (the paper)",
+        description="auto: cuts are tried on held-out data, nothing to tune; fixed: ε1 and ε2 (the paper)",
     )
     level: float = Field(
-        0.001, gt=0, lt=0.5, description="auto: how often, at most, a cut is accepted by chance (p-value of a trial)"
+        0.0001, gt=0, lt=0.5, description="auto: how often, at most, a cut is accepted by chance (p-value of a trial)"
     )
     patience: int = Field(
         10, ge=1, description="auto: rounds without progress on held-out data after which a cluster stops"
@@ -279,7 +279,7 @@ class ClusteringConfig(Section):
     )
     epsilon1: float = Field(0.5, gt=0, description="a mean update smaller than this means standing still (ε1)")
     epsilon2: float = Field(1.0, gt=0, description="an update larger than this means pulling hard (ε2)")
-    warmup_rounds: int = Field(2, ge=0, description="no stop and no split in these first rounds; auto: of each cluster")
+    warmup_rounds: int = Field(0, ge=0, description="no stop and no split in these first rounds; auto: of each cluster")
     norm: Literal["update", "per-step"] = Field(
         "update", description="‖Δw‖, or ‖Δw‖/(η·steps), which does not grow with a device's data"
     )
@@ -303,12 +303,6 @@ class ClusteringConfig(Section):
     )
     age_discount: float = Field(
         1.0, gt=0, le=1, description="weight of such an update, to the power of its age in rounds"
-    )
-
-    trim: bool = Field(
-        False,
-        description="leave updates out of a cluster's average that point against the others'; guards against reversed "
-        "ones, at the expense of devices with unusual labels",
     )
     sketch: int | None = Field(
         None,

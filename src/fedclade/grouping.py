@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.automatic import WORSE, Automatic, Cut, losses_of
+from fedclade.automatic import NO_DOUBT, PLACE_LEVEL, WORSE, Automatic, Cut, losses_of, without_harm
 from fedclade.clustering import (
     ROOT,
     Node,
@@ -28,7 +28,6 @@ from fedclade.clustering import (
     judge,
     mean_similarity_to,
     mean_update_norm,
-    opposed,
     sketch,
     update_norms,
 )
@@ -58,7 +57,8 @@ class Grouping:
     def place_unheard(self, state: ServerState, computing: Ints) -> tuple[Tree, list[Event]]:
         """A device never heard before takes the leaf whose model has the smallest loss on its data.
 
-        With automatic thresholds so does, beyond doubt, a device not heard since its leaf came to be.
+        With automatic thresholds it joins those who prefer as it does, and so does a device not heard since its leaf
+        came to be.
         """
         tree, events = state.tree, list[Event]()
         leaves = [leaf.name for leaf in tree.leaves()]
@@ -66,12 +66,15 @@ class Grouping:
             return tree, []
         if self.automatic:
             born = np.array([tree.nodes[name].born_round for name in tree.leaf_of()])
-            waiting = computing[(state.last_heard > 0)[computing] & (state.last_heard < born)[computing]]
-            if len(waiting):
-                tree, events = self.automatic.replaced(tree, state.models, waiting, "placed")
+            waiting = computing[(state.last_heard < born)[computing]]
+            known = waiting[state.last_heard[waiting] > 0]
+            tree, events = self.automatic.replaced(tree, state.models, computing, known, PLACE_LEVEL)
+            new = np.setdiff1d(waiting, known)
+            tree, more = self.automatic.replaced(tree, state.models, computing, new, NO_DOUBT)
+            return tree, events + more
         new = computing[state.last_heard[computing] == 0]
         if len(new) == 0:
-            return tree, events
+            return tree, []
         models = stack(state.models, leaves, self.trainer.parameters)
         loss = losses_of(self.trainer, models, new, "train")
         for device, choice, least in zip(new.tolist(), loss.argmin(axis=0), loss.min(axis=0), strict=True):
@@ -116,15 +119,14 @@ class Grouping:
             decide = self._decide_by_trial if self.automatic else self._decide_by_thresholds
             state, verdict, cut, more = decide(state, leaf, norms, fresh)
             events += more
-            before, aside = state.models[leaf.name], self._opposed(present, fresh)
-            events += [Event("trimmed", leaf.name, int(device)) for device in aside]
-            models = {**state.models, leaf.name: fresh.average(before, np.setdiff1d(present, aside), self.samples)}
+            before, averaged = state.models[leaf.name], without_harm(state, present)
+            events += [Event("trimmed", leaf.name, int(device)) for device in np.setdiff1d(present, averaged)]
+            models = {**state.models, leaf.name: fresh.average(before, averaged, self.samples)}
             if cut is not None:
                 tree = self._carried_out(state, leaf.name, cut)
                 for child in tree.nodes[leaf.name].children:
                     mine = np.intersect1d(heard, tree.members(child))
-                    mine = np.setdiff1d(mine, self._opposed(mine, fresh))
-                    models[child] = fresh.average(before, mine, self.samples)
+                    models[child] = fresh.average(before, without_harm(state, mine), self.samples)
                 conventional = models[ROOT].copy() if leaf.name == ROOT else state.conventional
                 state = replace(state, tree=tree, conventional=conventional)
                 events.append(_split_event(tree.nodes[leaf.name], cut))
@@ -144,12 +146,6 @@ class Grouping:
             events += more
         return state, clusters, events
 
-    def _opposed(self, present: Ints, fresh: Fresh) -> Ints:
-        """Whose updates are heard, but not averaged into the model."""
-        if not self.config.clustering.trim or len(present) < ENOUGH_TO_COMPARE:
-            return present[:0]
-        return present[opposed(_rows(fresh.updates, np.flatnonzero(np.isin(fresh.devices, present))))]
-
     # -------------------------------------------------------------------------------- automatic thresholds
 
     def _decide_by_trial(
@@ -167,7 +163,9 @@ class Grouping:
         outlooks = {**state.outlooks, leaf.name: outlook}
         state = replace(state, outlooks=outlooks)
         if round_ >= outlook.next_trial and enough_heard(norms, len(leaf.devices)):
-            cut, outlook, events = automatic.tried(state, leaf, self._cut(state, leaf.name), fresh)
+            recent, similarity = self._similarity(state, leaf.name)
+            state = automatic.surveyed(state, leaf, recent, fresh)
+            cut, outlook, events = automatic.tried(state, leaf, recent, similarity, fresh)
             state = replace(state, outlooks={**outlooks, leaf.name: outlook})
         if cut is not None:
             return state, "split", cut, events
@@ -227,16 +225,19 @@ class Grouping:
 
     # -------------------------------------------------------------------------------- cutting
 
+    def _similarity(self, state: ServerState, name: str) -> tuple[Ints, Singles]:
+        """The members whose updates are young enough, and their similarities."""
+        rows = self._recent(state, state.tree.members(name))
+        return rows, discounted(cosine_similarity(_rows(state.updates, rows)), self._trust(state, rows))
+
     def _cut(self, state: ServerState, name: str) -> Cut | None:
         """Cut by similarity the members whose updates are young enough; None if no cut is possible."""
         config = self.config.clustering
-        rows = self._recent(state, state.tree.members(name))
-        updates = _rows(state.updates, rows)
-        similarity = discounted(cosine_similarity(updates), self._trust(state, rows))
+        rows, similarity = self._similarity(state, name)
         side = bipartition(similarity, config.bipartition, config.min_cluster_size)
         if side is None:
             return None
-        return Cut(rows, side, cut_facts(similarity, side, updates, config), similarity, rows)
+        return Cut(rows, side, cut_facts(similarity, side, _rows(state.updates, rows), config), similarity, rows)
 
     def _carried_out(self, state: ServerState, name: str, cut: Cut) -> Tree:
         """Members whom the cut does not name go where their last known update is closer to."""

@@ -34,7 +34,7 @@ from safetensors.numpy import load_file, save, save_file
 from fedclade import config as configuration
 from fedclade import fairness
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.clustering import Outlook, Tree
+from fedclade.clustering import Kinship, Outlook, Tree
 from fedclade.config import Config
 from fedclade.errors import UserError
 from fedclade.server import Server
@@ -147,6 +147,8 @@ class RunWriter:
         folder.mkdir(exist_ok=True)
         tensors = {f"model/{name}": model for name, model in state.models.items()}
         tensors |= {"updates": state.updates}
+        if state.kinship is not None:
+            tensors |= {f"kinship/{name}": table for name, table in vars(state.kinship).items()}
         if state.conventional is not None:
             tensors["conventional"] = state.conventional
         blob = save(tensors)
@@ -377,7 +379,8 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
             present_rounds=np.array(facts["present_rounds"], dtype=np.int64),
             retry=np.array(facts["retry"], dtype=np.int64),
             losses=np.array(facts["losses"], dtype=np.float64),
-            outlooks={name: Outlook.from_json(row) for name, row in facts["outlooks"].items()},
+            kinship=_kinship(tensors),
+            outlooks={name: Outlook(**row) for name, row in facts["outlooks"].items()},
         )
         fits = state.updates.shape[1] == initial.updates.shape[1] and devices <= len(
             initial.updates
@@ -387,6 +390,11 @@ def read_state(folder: Path, parameters: int, initial: ServerState) -> tuple[Ser
         return state, {name: float(count) for name, count in facts["spent"].items()}
     except (OSError, ValueError, KeyError, TypeError, AssertionError, SafetensorError) as error:
         raise UserError(f"{path.parent}: the checkpoint is damaged: {error}") from error
+
+
+def _kinship(tensors: Mapping[str, Any]) -> Kinship | None:
+    found = {name.removeprefix("kinship/"): t for name, t in tensors.items() if name.startswith("kinship/")}
+    return Kinship(**found) if found else None
 
 
 def _last_round(path: Path) -> int:

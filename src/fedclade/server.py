@@ -72,6 +72,7 @@ class Server:
             present_rounds=np.zeros(devices, dtype=np.int64),
             losses=np.full(devices, np.nan),
             outlooks={},
+            kinship=None,
             retry=np.zeros(0, dtype=np.int64),
         )
 
@@ -92,6 +93,7 @@ class Server:
             energy_joules=np.append(state.energy_joules, np.zeros(more)),
             present_rounds=np.append(state.present_rounds, none),
             losses=np.append(state.losses, np.full(more, np.nan)),
+            kinship=None if state.kinship is None else state.kinship.grown(more),
         )
 
     def finished(self, state: ServerState) -> str | None:

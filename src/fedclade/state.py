@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.clustering import Outlook, Tree, Verdict
+from fedclade.clustering import Kinship, Outlook, Tree, Verdict
 from fedclade.edge import Links
 from fedclade.scheduling import Timeline
 
@@ -34,6 +34,7 @@ class ServerState:
     present_rounds: Ints  # rounds in which the device was there
     losses: Floats  # each device's last known loss on held-out images; NaN: unknown, as with fixed thresholds
     outlooks: Mapping[str, Outlook]  # of the clusters, with automatic thresholds
+    kinship: Kinship | None  # what the devices said of one another's models; None: nobody was asked
     retry: Ints  # devices whose upload was lost in the last round: they send again in the next
 
 

@@ -54,6 +54,23 @@ class Paired:
         return weights, weights * self.mean, weights * self.squares
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What devices said of models: their mean loss by class."""
+
+    samples: Ints  # device × class: images; 0 everywhere: no answer
+    loss: Floats  # device × model × class; 0 where there is no image
+
+    @classmethod
+    def of(cls, losses: Floats, rows: Ints, labels: Ints, shape: tuple[int, int]) -> "Survey":
+        """From each model's loss (row) on each image (column), whose device and label are given."""
+        cells, size = rows * shape[1] + labels, shape[0] * shape[1]
+        counts = np.bincount(cells, minlength=size)
+        sums = np.stack([np.bincount(cells, each, size) for each in losses.astype(np.float64)])
+        means = (sums / np.maximum(1, counts)).reshape(len(losses), *shape)
+        return cls(counts.reshape(shape), means.transpose(1, 0, 2))
+
+
 def p_above_zero(estimate: float, error: float, freedom: int) -> float:
     """One-sided t-test: how likely so high an estimate is, or a higher one, if in truth it is 0 or less."""
     if error == 0:

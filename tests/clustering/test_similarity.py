@@ -13,7 +13,6 @@ from fedclade.clustering import (
     discounted,
     mean_similarity_to,
     mean_update_norm,
-    opposed,
     sketch,
     update_norms,
 )
@@ -176,31 +175,3 @@ def test_zero_updates_are_not_absurd():
 
 def test_a_device_that_pulls_while_most_stand_quite_still_is_not_absurd():
     assert not absurd(np.array([0.0, 0.0, 0.0, 0.0, 1e-6]), np.ones(5, dtype=np.int64)).any()
-
-
-def along_a_direction(seed, devices, spread):
-    """Updates of about one direction."""
-    rng = np.random.default_rng(seed)
-    return (np.r_[1.0, np.zeros(49)] + rng.normal(0, spread, (devices, 50))).astype(np.float32)
-
-
-@given(st.integers(0, 999), st.integers(6, 30), st.floats(0.01, 0.2), st.data())
-def test_reversed_updates_are_opposed_and_no_others_while_they_are_few(seed, devices, spread, data):
-    wild = data.draw(st.sets(st.integers(0, devices - 1), max_size=devices // 5))
-    hostile = np.isin(np.arange(devices), list(wild))
-    updates = along_a_direction(seed, devices, spread) * np.where(hostile, -1, 1)[:, None].astype(np.float32)
-    np.testing.assert_array_equal(opposed(updates), hostile)
-    np.testing.assert_array_equal(opposed(1000 * updates), hostile)
-
-
-@given(st.integers(0, 999), st.integers(2, 15))
-def test_of_two_equal_halves_that_pull_apart_neither_is_opposed(seed, half):
-    updates = along_a_direction(seed, 2 * half, 0.1)
-    updates[:half] *= -1
-    assert not opposed(updates).any()
-
-
-@given(st.integers(0, 999))
-def test_where_a_cluster_has_no_direction_nothing_is_opposed_to_it(seed):
-    noise = np.random.default_rng(seed).normal(size=(20, 5000)).astype(np.float32)
-    assert not opposed(noise).any()

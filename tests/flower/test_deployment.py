@@ -8,10 +8,11 @@ from fake_grid import FakeGrid
 from flwr.app import Message
 
 from fedclade import Experiment, UserError, open_run
+from fedclade import config as configuration
 from fedclade.flower import federation as federations
-from fedclade.flower.deployment import read_latencies
+from fedclade.flower.deployment import Deployment, GridTrainer, read_latencies
 from fedclade.flower.edge import RecordedEdge
-from fedclade.flower.messages import DESCRIBE, EVALUATE, TRAIN, UPLOAD, pack, unpack
+from fedclade.flower.messages import DESCRIBE, EVALUATE, SURVEY, TRAIN, UPLOAD, pack, unpack
 from fedclade.flower.server_app import config_of, deploy
 from fedclade.server import Server
 from tiny_runs import TINY, refusal
@@ -88,6 +89,66 @@ def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_on
             np.testing.assert_allclose(tensor, same.model(node["name"])[name], rtol=1e-5, atol=1e-7)
     assert run.summary["adjusted_rand_index"] == 1.0
     assert (run.folder / "report.html").is_file() == run.config.run.report
+
+
+def trainer_on(grid: FakeGrid) -> GridTrainer:
+    """Before any round."""
+    config = config_of({**SETTINGS, **BY_TRIAL})
+    federation = federations.Federation(grid, configuration.to_toml(config))
+    federation.gather(6, 1.0)
+    return Deployment(config, federation, 1.0, 1.0).grid_trainer
+
+
+def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing():
+    grid = grid_of()
+    trainer, devices = trainer_on(grid), np.array([4, 0, 2, 5])
+    models = np.stack([trainer.initial_model() * scale for scale in np.float32([1, 3, -2])])
+    expected = Experiment(config_of({**SETTINGS, **BY_TRIAL})).trainer.survey(models, devices)
+    assert expected.samples.any(axis=1).all()
+    found = trainer.survey(models, devices)
+    np.testing.assert_array_equal(found.samples, expected.samples)
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-6)
+    assert trainer.incidents == []
+
+    grid.leave(102)
+    trainer.muster(1.0)
+    found, there = trainer.survey(models, devices), [0, 1, 3]
+    np.testing.assert_array_equal(found.samples[there], expected.samples[there])
+    np.testing.assert_allclose(found.loss[there], expected.loss[there], rtol=1e-6)
+    assert not found.samples[2].any()
+    assert not found.loss[2].any()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"samples": np.ones(10, np.int64)},
+        {"samples": np.ones(9, np.int64), "loss": np.ones((2, 9))},
+        {"samples": np.ones(10, np.int64), "loss": np.ones((1, 10))},
+        {"samples": np.ones(10, np.int64), "loss": np.full((2, 10), np.nan)},
+    ],
+    ids=["nothing", "no losses", "other classes", "one model", "not finite"],
+)
+def test_nonsense_in_a_survey_is_no_answer(told):
+    grid = grid_of()
+    trainer, devices = trainer_on(grid), np.arange(6)
+    grid.nodes[103].faults[(SURVEY, "0")] = lambda message, context: Message(pack({}, told), reply_to=message)
+    found = trainer.survey(np.stack([trainer.initial_model()] * 2), devices)
+    assert found.samples.any(axis=1).tolist() == [k != 3 for k in range(6)]
+    assert not found.loss[3].any()
+    (incident,) = trainer.incidents
+    assert incident.startswith("device 3 was not asked: error: ")
+
+
+def test_by_trial_a_device_that_does_not_answer_a_survey_costs_its_own_opinion_only(tmp_path):
+    grid = grid_of()
+    for round_ in ("1", "2", "3"):
+        grid.nodes[102].faults[(SURVEY, round_)] = broken
+    run = deploy(grid, {**SETTINGS, **BY_TRIAL, "run.rounds": 3, "out": str(tmp_path / "run")})
+    assert "device 2 was not asked: error: disk on fire" in incidents(run)
+    assert run.summary["rounds"] == 3
+    assert run.summary["uploads"] == 18
 
 
 def test_at_most_as_many_uploads_as_sub_channels_are_on_their_way(tmp_path):

@@ -116,6 +116,21 @@ def test_an_engine_compares_models_as_the_plain_engine_does(model, engine):
     other.close()
 
 
+@pytest.mark.parametrize(("model", "engine"), ENGINES)
+def test_an_engine_surveys_models_as_the_plain_engine_does(model, engine):
+    plan, population = settings_of(model), population_of([9, 1, 20])
+    plain, other = (build_trainer(Engine(name, 1), plan, population) for name in ("sequential", engine))
+    models, devices = np.stack([plain.initial_model() * scale for scale in np.float32([1, 2, -1])]), np.array([2, 0, 1])
+    expected, found = plain.survey(models, devices), other.survey(models, devices)
+    np.testing.assert_array_equal(found.samples, expected.samples)
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-4, atol=1e-5)
+    for each in range(3):
+        means = (found.samples * found.loss[:, each]).sum(axis=1) / found.samples.sum(axis=1)
+        answer = other.evaluate(models, devices, np.full(3, each), "train")
+        np.testing.assert_allclose(means, answer.loss, rtol=1e-5)
+    other.close()
+
+
 @pytest.mark.parametrize(("model", "engine"), [("cnn", "workers"), ("mlp", "workers"), ("logistic", "batched")])
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_worker_processes_give_the_same_bytes_as_one_process(model, engine, workers):

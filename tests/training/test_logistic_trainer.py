@@ -65,15 +65,30 @@ def test_batches_are_drawn_anew_each_step_keyed_by_round_and_device():
     assert steps == pytest.approx(2 * whole, abs=0.05 * float(np.abs(2 * whole).max()))
 
 
+def with_same_models(theirs: SequentialTrainer) -> tuple[np.ndarray, np.ndarray]:
+    """Two models, in the product's order of parameters and in this trainer's."""
+    models = np.stack([theirs.initial_model() * scale for scale in (1, 4)])
+    tensors = [theirs.named_tensors(model) for model in models]
+    return models, np.stack([np.c_[each["1.weight"], each["1.bias"]].ravel() for each in tensors])
+
+
 @pytest.mark.parametrize("share", ["train", "validation"])
 def test_it_compares_models_as_the_products_trainer_does(share):
     whole, population, mine = parts(validation=0.3)
     theirs = SequentialTrainer(whole, population)
-    models = np.stack([theirs.initial_model() * scale for scale in (1, 4)])
-    tensors = [theirs.named_tensors(model) for model in models]
-    same_models = np.stack([np.c_[each["1.weight"], each["1.bias"]].ravel() for each in tensors])
+    models, same_models = with_same_models(theirs)
     asked = np.array([2, 0]), np.array([0, 1]), np.array([1, 0]), share
     ours, product = mine.compare(same_models, *asked), theirs.compare(models, *asked)
     np.testing.assert_array_equal(ours.samples, product.samples)
     assert ours.mean == pytest.approx(product.mean, abs=1e-5)
     assert ours.squares == pytest.approx(product.squares, abs=1e-5)
+
+
+def test_it_surveys_models_as_the_products_trainer_does():
+    whole, population, mine = parts(validation=0.3)
+    theirs = SequentialTrainer(whole, population)
+    models, same_models = with_same_models(theirs)
+    devices = np.array([2, 0])
+    ours, product = mine.survey(same_models, devices), theirs.survey(models, devices)
+    np.testing.assert_array_equal(ours.samples, product.samples)
+    assert ours.loss == pytest.approx(product.loss, abs=1e-5)

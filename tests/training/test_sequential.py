@@ -257,6 +257,37 @@ def test_comparing_without_held_out_images_says_nothing():
     assert trainer.compare(*asked).test() == (0.0, 1.0)
 
 
+def test_a_survey_is_the_mean_loss_of_every_model_by_class_of_the_training_images():
+    settings = plan(validation=0.2)
+    trainer, population = trainer_of(settings)
+    models, devices = np.stack([trainer.initial_model() * scale for scale in (1, 3, -2)]), np.array([2, 0, 1])
+    answer = trainer.survey(models, devices)
+    assert answer.loss.shape == (3, 3, population.classes)
+    for row, device in enumerate(devices):
+        images, labels = seen(population, population.train[device])
+        for column, model in enumerate(models):
+            net = module_with(settings, population, model).eval()
+            losses = nn.functional.cross_entropy(net(images), labels, reduction="none").detach().double().numpy()
+            for label in range(population.classes):
+                mine = losses[labels.numpy() == label]
+                assert answer.samples[row, label] == len(mine)
+                expected = mine.mean() if len(mine) else 0.0
+                assert answer.loss[row, column, label] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_a_survey_agrees_with_evaluations_and_comparisons():
+    trainer, _ = trainer_of(plan(validation=0.2))
+    models, devices = two_models(trainer), np.array([1, 2, 0])
+    answer = trainer.survey(models, devices)
+    first, second = np.zeros(3, dtype=np.int64), np.ones(3, dtype=np.int64)
+    for column, model_of in enumerate((first, second)):
+        means = (answer.samples * answer.loss[:, column]).sum(axis=1) / answer.samples.sum(axis=1)
+        assert means == pytest.approx(trainer.evaluate(models, devices, model_of, "train").loss)
+    compared = trainer.compare(models, devices, first, second, "train")
+    np.testing.assert_array_equal(compared.samples, answer.samples)
+    assert answer.loss[:, 1] - answer.loss[:, 0] == pytest.approx(compared.mean, abs=1e-9)
+
+
 # -------------------------------------------------------------------------------- models
 
 

@@ -6,8 +6,6 @@ from scipy.linalg.blas import ssyrk
 from fedclade.arrays import Bools, Floats, Ints, Singles
 
 ABSURD = 10.0  # times the usual
-OPPOSED = 0.5  # of the usual cosine to the mean of the others, reversed
-COHERENT = 0.05  # usual cosine from which on a cluster has a direction
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 
 
@@ -23,17 +21,6 @@ def absurd(norms: Floats, steps: Ints) -> Bools:
     each = norms / steps
     usual, usual_each = np.median(norms), np.median(each)
     return np.asarray((norms > ABSURD * usual) & (each > ABSURD * usual_each) & (usual > 0))
-
-
-def opposed(updates: Singles) -> Bools:
-    """Which of a cluster's updates point against the mean of the others, about as much as usual ones with it."""
-    norms = np.maximum(update_norms(updates), 1e-30).astype(np.float32)
-    total = (1.0 / norms) @ updates
-    along, length = updates @ total / norms, float(total @ total)  # of unit updates: u·S, S·S
-    others = np.sqrt(np.maximum(length - 2.0 * along + 1.0, 1e-30))
-    cosines = (along - 1.0) / others
-    usual = float(np.median(cosines))
-    return np.asarray((cosines < -OPPOSED * usual) & (usual > COHERENT))
 
 
 def mean_update_norm(updates: Singles, weights: Floats) -> float:

@@ -3,14 +3,13 @@
 Nothing here has a scale: the questions are which of two models a device's own images fit better, class by class, and
 how sure that is. So learning rate, epochs, model size and the amount of data change a trial's power, not its level.
 
-1. *Propose.* Cuts by similarity of the updates as they are, and with what the devices' label counts explain taken out
-   (``without_labels``); both refined by what the devices' training images say of the children's models (``refined``).
+1. *Propose.* A cut by what the devices' training images say of one another's models (``kinship``), and one by the
+   similarity of the updates, for groups that hold different classes.
 2. *Test.* ``Trial``, on images nobody trained on. Do the two children's devices differ in which child's model they
    prefer, among images of the same class? Two models may differ class by class as much as they like, because they saw
    different labels: if there are no groups, that is the same for the devices of both. So the level is the rate of false
    splits by label skew and by chance alike. And it must pay: own model against the parent's, in either child.
-3. *Repeat.* A split needs two trials in a row that are passed by about the same cut (``agreement``). After a refused
-   trial the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n trials.
+3. *Wait.* After a refused trial the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n trials.
 """
 
 from dataclasses import dataclass, replace
@@ -18,13 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fedclade.arrays import Bools, Ints, Singles
+from fedclade.arrays import Bools
 from fedclade.statistics import Paired, p_above_zero
 
-AGREEMENT = 0.9  # of two cuts that are about the same
 STILL = 0.99  # a loss above this share of the best one before is no progress
 PAYS = 0.05  # level at which a child's own model must beat the parent's
-FITS = 20  # of two effects in turn
 SHARED = 0.05  # of the images must be of classes that both children hold, or else the classes themselves are the groups
 
 
@@ -39,11 +36,11 @@ class Trial:
     cuts: int = 1  # among so many cuts this was the best
 
     @classmethod
-    def of(cls, side: Bools, first_over_second: Paired, own_over_parent: Paired) -> "Trial":
+    def of(cls, side: Bools, first_over_second: Paired, own_over_parent: Paired, cuts: int = 1) -> "Trial":
         """Sum up the answers of the devices; ``side``: membership in the second child."""
         gain, p_value = group_effect(side, first_over_second)
         (a, p_a), (b, p_b) = (_pays(own_over_parent.among(child)) for child in (~side, side))
-        return cls(gain, p_value, (a, b), (p_a, p_b))
+        return cls(gain, p_value, (a, b), (p_a, p_b), cuts)
 
     @property
     def p_value(self) -> float:
@@ -89,67 +86,22 @@ def _pays(own_over_parent: Paired) -> tuple[float, float]:
     return min((own_over_parent.test(), own_over_parent.regardless_of_class().test()), key=lambda test: test[1])
 
 
-def without_labels(similarity: Singles, counts: Ints) -> Singles:
-    """Similarities of what a ridge regression on the shares of their labels leaves of the updates."""
-    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    shares = shares - shares.mean(axis=0)
-    inner = shares @ shares.T
-    ridge = max(float(np.trace(inner)) / len(inner), 1e-12)
-    keep = np.eye(len(inner)) - np.linalg.solve(inner + ridge * np.eye(len(inner)), inner)
-    left = keep @ similarity @ keep.T
-    scale = np.sqrt(np.maximum(np.diag(left), 1e-12))
-    return np.asarray(left / scale[:, None] / scale, dtype=np.float32)
-
-
 @dataclass(frozen=True)
 class Outlook:
     """What a cluster's rounds so far say of its future."""
 
     next_trial: int  # round
-    passed: tuple[int, ...] = ()  # second child of the last trial's cut if it was passed, among
-    asked: tuple[int, ...] = ()  # the devices asked then
     trials: int = 0
     best_loss: float | None = None  # the lowest mean loss on held-out images
     best_round: int = 0
 
-    @classmethod
-    def from_json(cls, facts: dict[str, Any]) -> "Outlook":
-        """From its fields, tuples written as lists."""
-        return cls(**facts | {"passed": tuple(facts["passed"]), "asked": tuple(facts["asked"])})
-
     def refused(self, round_: int, born_round: int) -> "Outlook":
         """After a trial in vain."""
         wait = max(1, (round_ - born_round) // 2)
-        return replace(self, next_trial=round_ + wait, passed=(), asked=(), trials=self.trials + 1)
+        return replace(self, next_trial=round_ + wait, trials=self.trials + 1)
 
     def seen(self, round_: int, loss: float) -> "Outlook":
         """One more round's loss on held-out images."""
         if self.best_loss is not None and loss >= STILL * self.best_loss:
             return self
         return replace(self, best_loss=loss, best_round=round_)
-
-
-def refined(side: Bools, first_over_second: Paired) -> Bools:
-    """Each device with the child whose devices prefer the first model about as much as it does, class by class.
-
-    The effect of each class and the mean of each child are fitted in turn; what a device's preference is beyond the
-    effects of its classes decides. A device's own update is in its own child's model, but so it is for everyone.
-    """
-    counts, sums, _ = first_over_second.sums()
-    means, child = np.zeros(2), side.astype(np.int64)
-    of_classes, of_devices = np.maximum(1, counts.sum(axis=0)), np.maximum(1, counts.sum(axis=1))
-    for _ in range(FITS):
-        effects = (sums - counts * means[child][:, None]).sum(axis=0) / of_classes
-        beyond = (sums - counts * effects).sum(axis=1)
-        means = np.array([beyond[part].sum() / max(1.0, counts[part].sum()) for part in (~side, side)])
-    if means[0] <= means[1]:
-        return side
-    return np.asarray(beyond / of_devices < means.mean())
-
-
-def agreement(one: set[int], other: set[int], asked: set[int]) -> float:
-    """Share of the devices asked both times that two cuts put together alike, whichever child is called the second."""
-    if not asked:
-        return 0.0
-    same = sum((device in one) == (device in other) for device in asked) / len(asked)
-    return max(same, 1.0 - same)

@@ -98,6 +98,14 @@ def compare(message: Message, context: Context) -> Message:
     return Message(pack({}, told), reply_to=message)
 
 
+@app.evaluate("survey")
+def survey(message: Message, context: Context) -> Message:
+    """Mean loss of each model on my training images, by class."""
+    facts, arrays = unpack(message.content)
+    found = _local(facts, context).survey(arrays["models"], np.array([int(facts["device"])]))
+    return Message(pack({}, {"samples": found.samples[0], "loss": found.loss[0]}), reply_to=message)
+
+
 @app.query("deliver")
 def deliver(message: Message, context: Context) -> Message:
     """Take my cluster's model: into the file that the node config names as ``model``, and into my state."""

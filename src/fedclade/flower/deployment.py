@@ -18,13 +18,13 @@ from fedclade.errors import UserError
 from fedclade.experiments import Experiment, OnRound
 from fedclade.flower.edge import MeasuredEdge, Span, as_happened
 from fedclade.flower.federation import Answer, Federation
-from fedclade.flower.messages import COMPARE, DELIVER, EVALUATE, TRAIN, UPLOAD
+from fedclade.flower.messages import COMPARE, DELIVER, EVALUATE, SURVEY, TRAIN, UPLOAD
 from fedclade.population import Population
 from fedclade.runs import REAL_DEVICES, Run, RunWriter, write_beside
 from fedclade.scheduling import Timeline
 from fedclade.server import Server
 from fedclade.state import RoundRecord, ServerState
-from fedclade.statistics import Paired
+from fedclade.statistics import Paired, Survey
 from fedclade.training import Evaluation, Share, Trainer
 from fedclade.training.engines import Engine
 from fedclade.training.local import Local
@@ -172,8 +172,35 @@ class GridTrainer:
                     raise ValueError("not finite")
                 found.samples[mine], found.mean[mine], found.squares[mine] = told
             except (KeyError, ValueError) as error:
-                self.incidents.append(f"device {answer.device} was not asked: {answer.failure or f'error: {error!r}'}")
+                self._not_asked(answer, error)
         return found
+
+    def survey(self, models: Singles, devices: Ints) -> Survey:
+        """Mean loss by class of every model on the training images of each device that is there."""
+        there = {device: row for row, device in enumerate(devices.tolist()) if device in self._federation.node_of}
+        allowed = self._edge.allowed_seconds(np.array(list(there), dtype=np.int64))
+        until = time.monotonic() + allowed
+        for device in there:
+            self._federation.send(device, SURVEY, self._round, {}, {"models": models}, allowed)
+        classes = self._federation.population().classes
+        found = Survey(
+            np.zeros((len(devices), classes), dtype=np.int64), np.zeros((len(devices), len(models), classes))
+        )
+        for answer in self._federation.answers(until):
+            row = there[answer.device]
+            try:
+                samples, loss = answer.arrays["samples"], answer.arrays["loss"]
+                if samples.shape != (classes,) or loss.shape != found.loss[row].shape:
+                    raise ValueError("of another shape")
+                if samples.dtype.kind != "i" or (samples < 0).any() or not np.isfinite(loss).all():
+                    raise ValueError("no counts, or losses that are not finite")
+                found.samples[row], found.loss[row] = samples, loss
+            except (KeyError, ValueError) as error:
+                self._not_asked(answer, error)
+        return found
+
+    def _not_asked(self, answer: Answer, error: Exception) -> None:
+        self.incidents.append(f"device {answer.device} was not asked: {answer.failure or f'error: {error!r}'}")
 
     def deliver(self, models: Mapping[int, tuple[str, Mapping[str, Singles]]]) -> int:
         """Send each device that is there its cluster's model; gives how many took it."""

@@ -1,4 +1,4 @@
-"""What the server and a device say to each other: six requests, each with one reply.
+"""What the server and a device say to each other: seven requests, each with one reply.
 
 =================  ==============================================  =====================================================
 request            the server sends                                the device replies
@@ -8,6 +8,7 @@ train.local        a model, round, whether to upload at once       seconds it to
 train.upload       the round                                       the update it kept
 evaluate.models    models, which share of its data                 accuracy and mean loss of each
 evaluate.compare   pairs of models, which share of its data        by class: images, mean and square of loss differences
+evaluate.survey    models                                          by class of its training images: images, mean losses
 query.deliver      its cluster's model, by name of the tensors     where it put it
 =================  ==============================================  =====================================================
 
@@ -24,7 +25,7 @@ from fedclade.errors import UserError
 
 VERSION = 1
 DESCRIBE, TRAIN, UPLOAD = "query.describe", "train.local", "train.upload"
-EVALUATE, COMPARE, DELIVER = "evaluate.models", "evaluate.compare", "query.deliver"
+EVALUATE, COMPARE, SURVEY, DELIVER = "evaluate.models", "evaluate.compare", "evaluate.survey", "query.deliver"
 PROBE_BYTES = 2**18
 
 Facts: TypeAlias = Mapping[str, Any]

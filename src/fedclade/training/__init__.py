@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from fedclade.arrays import Floats, Ints, Singles
-from fedclade.statistics import Paired
+from fedclade.statistics import Paired, Survey
 
 __all__ = ["Evaluation", "Share", "StopRequested", "Trainer"]
 
@@ -44,6 +44,10 @@ class Trainer(Protocol):
 
         Above 0 the first model is the better one.
         """
+        ...
+
+    def survey(self, models: Singles, devices: Ints) -> Survey:
+        """Mean loss by class of every model on every device's training images."""
         ...
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:

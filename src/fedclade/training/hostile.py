@@ -5,7 +5,7 @@ import numpy as np
 from fedclade.arrays import Ints, Singles
 from fedclade.config import AttackConfig
 from fedclade.randomness import generator
-from fedclade.statistics import Paired
+from fedclade.statistics import Paired, Survey
 from fedclade.training import Evaluation, Share, Trainer
 
 HUGE = 100.0
@@ -47,6 +47,10 @@ class HostileTrainer:
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
         """As the honest trainer."""
         return self._honest.compare(models, devices, first, second, share)
+
+    def survey(self, models: Singles, devices: Ints) -> Survey:
+        """As the honest trainer."""
+        return self._honest.survey(models, devices)
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""

@@ -52,6 +52,7 @@ class LeanProgram:
         self._layers = layers
         self._first = with_parameters.index(True)
         self._plans: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, list[Operation]]] = {}
+        self._looks: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, list[Operation]]] = {}
 
     def gradients(self, features: torch.Tensor, one_hot: torch.Tensor, batch: torch.Tensor, shape: torch.Size) -> None:
         """Of the mean cross-entropy of one batch: columns of ``features`` (pixels × samples) and of ``one_hot``."""
@@ -64,15 +65,31 @@ class LeanProgram:
         for operation in operations:
             operation()
 
-    def _plan(self, shape: torch.Size, n: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, list[Operation]]:
-        images, targets = torch.empty(shape.numel(), n), torch.empty(classes, n)
-        x = images.view(*shape, n)
+    def logits(self, features: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Of a batch, one column each; overwritten by the next call."""
+        key = (features.shape[1], *shape)
+        if key not in self._looks:
+            images = torch.empty(shape.numel(), key[0])
+            out, forward, _ = self._way_there(images.view(*shape, key[0]))
+            self._looks[key] = images, out, forward
+        images, out, operations = self._looks[key]
+        images.copy_(features)
+        for operation in operations:
+            operation()
+        return out
+
+    def _way_there(self, x: torch.Tensor) -> tuple[torch.Tensor, list[Operation], list[Backward]]:
         operations: list[Operation] = []
         ways_back: list[Backward] = []
         for depth, layer in enumerate(self._layers):
             x, forward, backward = layer(x, depth <= self._first)
             operations += forward
             ways_back.append(backward)
+        return x, operations, ways_back
+
+    def _plan(self, shape: torch.Size, n: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, list[Operation]]:
+        images, targets = torch.empty(shape.numel(), n), torch.empty(classes, n)
+        x, operations, ways_back = self._way_there(images.view(*shape, n))
         error = torch.empty_like(x)
         array = error.numpy()
         operations += [

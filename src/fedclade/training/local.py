@@ -13,14 +13,15 @@ from fedclade.errors import UserError
 from fedclade.models import build_model
 from fedclade.population import Population
 from fedclade.randomness import derived_seed, generator
-from fedclade.statistics import Paired, paired
+from fedclade.statistics import Paired, Survey, paired
 from fedclade.training import Evaluation, Share
 from fedclade.training.batched import DenseStack
 from fedclade.training.dual import DualProgram
 from fedclade.training.flat import bind
-from fedclade.training.lean import compile_lean
+from fedclade.training.lean import LeanProgram, compile_lean
 
 EVALUATION_BATCH = 512
+LOOK_BATCH = 64  # of images that stay in the cache on their way through a small net
 
 Step: TypeAlias = Literal["autograd", "lean", "batched"]
 
@@ -169,6 +170,28 @@ class Local:
         rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         labels = self._labels[np.concatenate(parts)].cpu().numpy() if len(rows) else rows
         return paired(differences, rows, labels, (len(parts), self._classes))
+
+    def survey(self, models: Singles, devices: Ints) -> Survey:
+        """Mean loss by class of every model on every device's training images."""
+        parts = [self._shares["train"][device] for device in devices]
+        if self._program:
+            losses = self._lean_losses(self._program, models, torch.from_numpy(np.concatenate(parts)))
+        else:
+            losses = np.stack([self._scores(model, parts)[1] for model in models])
+        labels = self._labels[np.concatenate(parts)].cpu().numpy()
+        rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return Survey.of(losses, rows, labels, (len(parts), self._classes))
+
+    @torch.inference_mode()
+    def _lean_losses(self, program: LeanProgram, models: Singles, positions: torch.Tensor) -> np.ndarray:
+        """Of each model (row) on each image (column)."""
+        images, labels, losses = self.inputs(positions), self._labels[positions], []
+        features = images.flatten(1).t().contiguous()
+        for model in models:
+            self._load(model)
+            looks = [program.logits(batch, images.shape[1:]).clone() for batch in torch.split(features, LOOK_BATCH, 1)]
+            losses.append(functional.cross_entropy(torch.cat(looks, 1).t(), labels, reduction="none"))
+        return torch.stack(losses).double().numpy()
 
     @torch.no_grad()
     def _scores(self, model: Singles, parts: list[Ints]) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from fedclade.arrays import Floats, Ints, Singles
 from fedclade.config import Config
 from fedclade.population import Population
 from fedclade.randomness import generator
-from fedclade.statistics import Paired, paired
+from fedclade.statistics import Paired, Survey, paired
 from fedclade.theory import LogisticProblem
 from fedclade.training import Evaluation, Share
 
@@ -90,6 +90,14 @@ class LogisticTrainer:
         rows = np.repeat(np.arange(len(problems)), [len(mine) for mine in labels])
         shape = (len(problems), self.problems[0].classes)
         return paired(np.concatenate(differences), rows, np.concatenate(labels), shape)
+
+    def survey(self, models: Singles, devices: Ints) -> Survey:
+        """Mean loss by class of every model on every device's training images."""
+        problems = [self._problems["train"][device] for device in devices]
+        losses = np.stack([np.concatenate([_cross_entropy(each, model) for each in problems]) for model in models])
+        labels = np.concatenate([each.labels for each in problems])
+        rows = np.repeat(np.arange(len(problems)), [len(each.labels) for each in problems])
+        return Survey.of(losses, rows, labels, (len(problems), self.problems[0].classes))
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as the arrays of the logistic module."""

@@ -9,7 +9,7 @@ from fedclade.arrays import Ints, Singles
 from fedclade.config import Config
 from fedclade.errors import Interrupted
 from fedclade.population import Population
-from fedclade.statistics import Paired
+from fedclade.statistics import Paired, Survey
 from fedclade.training import Evaluation, Share, StopRequested
 from fedclade.training.local import Local, Step
 
@@ -64,6 +64,10 @@ class SequentialTrainer:
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
         """Loss of the second model less that of the first on each device's images, by class."""
         return self._local.compare(models, devices, first, second, share)
+
+    def survey(self, models: Singles, devices: Ints) -> Survey:
+        """Mean loss by class of every model on every device's training images."""
+        return self._local.survey(models, devices)
 
     def _remembered(self, model: Singles, share: str) -> dict[int, tuple[float, float]]:
         """What is known of a model: a stopped or frozen one is evaluated once, not every round."""

@@ -1,0 +1,238 @@
+"""Kinship: whose training helps whom.
+
+Updates tell a device's labels before anything else, so their similarity mostly groups devices by labels. The devices
+themselves can tell better: each looks at every other one's model, a part of the way from the common one (``STEP``),
+and answers with its loss class by class. A model may be good or bad at a class, and a device's images of a class may be
+easy or hard; what is left beyond both says whether the two are of one kind. As a rule it does so from round 1 on.
+
+With loss[k, m, c] of device k's images of class c under device m's model, weighted by min(images of c in k, in m):
+
+    -loss[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
+
+``strength`` is the t-value of δ, but for a factor, if a cut is right; ``kindred_cut`` looks for the greatest.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from fedclade.arrays import Bools, Floats, Ints, Singles
+from fedclade.statistics import Survey
+
+STEP = 0.3  # of another's update: its direction counts, not how far it overfits
+KEPT = 0.8  # weight of what a device said in its last trial against what it says now
+FITS = 12  # of two effects in turn
+FEW_GAIN, ENOUGH, AGAIN = 0.05, 4, 3  # of those asked; devices asked, at least; surveys in a row
+USUAL = 0.6  # quantile of how much good a device's training does to others
+GROUPS = 8  # at most, that a cluster is thought to consist of at first
+CLEARLY = 0.9  # more than two groups must be so much stronger: among more of them there is more choice
+CORE = 64  # devices at most that the others are asked about in one trial, and that are cut first
+
+
+@dataclass(frozen=True)
+class Kinship:
+    """What all devices said so far of one another's models."""
+
+    signal: Singles  # K × K: row's gain by column's model beyond what classes explain, times weight
+    weight: Singles
+    samples: Ints  # K × classes, as the devices told; 0: not known yet
+    harm: Ints  # K: surveys in a row in which a device's training made things worse for all who were asked
+
+    @classmethod
+    def unknown(cls, devices: int, classes: int) -> "Kinship":
+        """Before anybody was asked."""
+        nothing = np.zeros((devices, devices), dtype=np.float32)
+        return cls(nothing, nothing, np.zeros((devices, classes), dtype=np.int64), np.zeros(devices, dtype=np.int64))
+
+    def grown(self, more: int) -> "Kinship":
+        """With room for devices that came since."""
+        samples, harm = np.pad(self.samples, ((0, more), (0, 0))), np.pad(self.harm, (0, more))
+        return Kinship(np.pad(self.signal, (0, more)), np.pad(self.weight, (0, more)), samples, harm)
+
+    def told(self, devices: Ints, samples: Ints) -> "Kinship":
+        """With the label counts of devices that answered."""
+        counts = self.samples.copy()
+        counts[devices] = np.where(samples.any(axis=1, keepdims=True), samples, counts[devices])
+        return replace(self, samples=counts)
+
+    def heard(self, devices: Ints, columns: Ints, survey: Survey) -> "Kinship":
+        """With what the devices said of the columns' models; the last model is the one that all started from."""
+        known, others = self.told(devices, survey.samples), devices[:, None] != columns
+        harm, worse = known.harm.copy(), harmful(survey, known.samples[columns], others)
+        if worse is not None:
+            harm[columns] = np.where(worse, harm[columns] + 1, 0)
+        known, survey = replace(known, harm=harm), replace(survey, loss=survey.loss[:, :-1])
+        gains = beyond_classes(survey, known.samples[columns], others)
+        here, tables = np.ix_(devices, columns), []
+        for old, new in zip((self.signal, self.weight), gains, strict=True):
+            table = old.copy()
+            table[here] = KEPT * table[here] + new
+            tables.append(table)
+        return replace(known, signal=tables[0], weight=tables[1])
+
+    @property
+    def harmful(self) -> Bools:
+        """Whose training makes things worse, again and again."""
+        return self.harm >= AGAIN
+
+    def among(self, devices: Ints) -> tuple[Floats, Floats]:
+        """Signal and weight between some devices."""
+        pair = np.ix_(devices, devices)
+        return self.signal[pair].astype(np.float64), self.weight[pair].astype(np.float64)
+
+
+def beyond_classes(survey: Survey, theirs: Ints, others: Bools) -> tuple[Floats, Floats]:
+    """Gain of each device by each model beyond the effects of device and class, and of model and class; and its weight.
+
+    ``theirs``: images by class that each model was trained on; ``others``: where the model is not the device's own.
+    """
+    gains = -survey.loss
+    weights = np.minimum(survey.samples[:, None, :], theirs).astype(np.float64) * others[:, :, None]
+    of_rows, of_columns = (np.maximum(weights.sum(axis=axis), 1e-9) for axis in (1, 0))
+    columns = np.zeros_like(of_columns)
+    for _ in range(FITS):
+        rows = (weights * (gains - columns)).sum(axis=1) / of_rows
+        columns = (weights * (gains - rows[:, None])).sum(axis=0) / of_columns
+    left = gains - rows[:, None] - columns
+    spread = np.sqrt((weights * left**2).sum(axis=(0, 2)) / np.maximum(weights.sum(axis=(0, 2)), 1e-9))
+    nothing = 1e-9 * np.abs(gains).max(initial=1e-300)  # but rounding
+    left = np.where(spread > nothing, left.transpose(0, 2, 1) / np.maximum(spread, nothing), 0.0).transpose(0, 2, 1)
+    return (weights * left).sum(axis=2), weights.sum(axis=2)
+
+
+def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
+    """Whose training makes things worse, compared with the model all started from (the survey's last one).
+
+    For next to everyone asked, in the classes both hold, and half as much as others make them better (the device with
+    two fifths of all above it: half of them may be hostile). A device of its own kind does so too, until it is in a
+    cluster of its kind. None: training does not help others any more, so there is nothing to compare with.
+    """
+    weights = np.minimum(survey.samples[:, None, :], theirs).astype(np.float64) * others[:, :, None]
+    mass = weights.sum(axis=2)
+    gains = (weights * (survey.loss[:, -1:] - survey.loss[:, :-1])).sum(axis=2)
+    asked = (mass > 0).sum(axis=0)
+    gaining = (gains > 0).sum(axis=0) / np.maximum(asked, 1)
+    mean = gains.sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-9)
+    usual = float(np.quantile(mean, USUAL))
+    return np.asarray((gaining <= FEW_GAIN) & (mean < -usual / 2) & (asked >= ENOUGH)) if usual > 0 else None
+
+
+def strength(labels: Ints, signal: Floats, weight: Floats) -> float:
+    """How strongly the signal speaks for groups of devices: the t-value of δ, but for a factor."""
+    signal, weight = signal + signal.T, weight + weight.T
+    same = (labels[:, None] == labels).astype(np.float64)
+    of_rows, of_columns = (np.maximum(weight.sum(axis=axis, keepdims=True), 1e-9) for axis in (1, 0))
+    for _ in range(FITS):
+        same = same - (weight * same).sum(axis=1, keepdims=True) / of_rows
+        same = same - (weight * same).sum(axis=0, keepdims=True) / of_columns
+    spread = float((weight * same**2).sum())
+    return float((signal * same).sum()) / np.sqrt(spread) if spread > 1e-9 * weight.sum() else -np.inf
+
+
+def kindred_cut(signal: Floats, weight: Floats, min_size: int) -> Bools | None:
+    """Membership in the second child of the best cut that was found; None if there is none.
+
+    The groups for which the signal speaks most strongly are looked for first, two or more of them, and then dealt into
+    two children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
+    devices those are cut about whom most is known; the others join the child that suits them better.
+    """
+    signal, weight = _mutual(signal, weight)
+    core = np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[:CORE])
+    labels = _strongest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size)
+    if labels is None:
+        return None
+    groups = range(labels.max() + 1)
+    pull, mass = (
+        np.stack([table[:, core[labels == group]].sum(axis=1) for group in groups]) for table in (signal, weight)
+    )
+    everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0)
+    everyone[core] = labels
+    deals = [np.asarray(deal)[everyone] for deal in product((False, True), repeat=len(groups)) if not deal[0]]
+    deals = [side for side in deals if _large_enough(side, min_size)]
+    if not deals:
+        return None
+    side = max(deals, key=lambda side: strength(side, signal, weight))
+    return np.asarray(~side if side[0] else side)
+
+
+def _large_enough(side: Bools, min_size: int) -> bool:
+    return bool(min(side.sum(), (~side).sum()) >= min_size)
+
+
+def _mutual(signal: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Signal and weight of pairs, whoever was asked about whom; the signal less each device's mean."""
+    signal, weight = signal + signal.T, weight + weight.T
+    total = np.maximum(weight.sum(axis=1), 1e-9)
+    for _ in range(FITS):
+        mean = signal.sum(axis=1) / total / 2
+        signal = signal - weight * (mean[:, None] + mean)
+    return signal, weight
+
+
+def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
+    """The groups with the greatest strength found, two unless more are clearly stronger.
+
+    Starts climb by one device at a time: average linkage, cut into two groups and more; the leading eigenvector's
+    signs; every device with the one closest to it against the rest.
+    """
+    count = len(signal)
+    if count < 2 or not signal.any():
+        return None
+    close = signal / np.where(weight > 0, weight, np.inf) - np.diag(np.full(count, np.inf))
+    merges = linkage(
+        squareform(close.max() - np.where(np.isfinite(close), close, close.max()), checks=False), "average"
+    )
+    starts = [fcluster(merges, groups, "maxclust").astype(np.int64) - 1 for groups in range(2, min(GROUPS, count) + 1)]
+    pull = np.abs(signal).sum(axis=1)
+    vectors = np.linalg.eigh(signal / np.sqrt(np.outer(pull, pull) + 1e-12))[1]
+    pairs = np.eye(count, dtype=bool) | (np.arange(count) == close.argmax(axis=1)[:, None])
+    starts += [*pairs.astype(np.int64), (vectors[:, -1] > 0).astype(np.int64)]
+    best, strongest = None, -np.inf
+    for start in starts:
+        labels = np.unique(_climbed(start, signal, weight), return_inverse=True)[1]
+        two = labels.max() == 1 and _large_enough(labels == 1, min_size)
+        found = strength(labels, signal, weight) * (1.0 if two else CLEARLY)
+        if found > strongest:
+            best, strongest = labels, found
+    return best
+
+
+def _climbed(labels: Ints, signal: Floats, weight: Floats) -> Ints:
+    groups = int(labels.max()) + 1
+    while True:
+        now, after = _after_moves(labels, groups, signal, weight)
+        device, group = np.unravel_index(after.argmax(), after.shape)
+        if not after[device, group] > now + 1e-9:
+            return labels
+        labels = labels.copy()
+        labels[device] = group
+
+
+def _after_moves(labels: Ints, groups: int, signal: Floats, weight: Floats) -> tuple[float, Floats]:
+    """Strength of some groups; and after moving each device (row) to each group (column). Of mutual signals, nearly.
+
+    With X = 1 for pairs of one group, else 0: Σ signal·X over the root of Σ weight·X², X less its row and column means.
+    These are taken out once, as if weights were products of two devices'; ``strength`` does so until they are 0.
+    """
+    member = (labels[:, None] == np.arange(groups)).astype(np.float64)
+    total = np.maximum(weight.sum(axis=1), 1e-9)
+    everything = total.sum()
+
+    def own(table: Floats) -> Floats:
+        return np.asarray(table[np.arange(len(labels)), labels][:, None])
+
+    def strengths(agreed: Floats, within: Floats, squares: Floats) -> Floats:
+        spread = within - 2 * squares + within**2 / everything
+        return np.asarray(np.where(spread > 1e-9 * everything, agreed / np.sqrt(np.maximum(spread, 1e-12)), -np.inf))
+
+    pull, mass = signal @ member, weight @ member
+    mine = own(mass)[:, 0]
+    agreed, within, squares = own(pull).sum(), mine.sum(), (mine**2 / total).sum()
+    linear, quadratic = (weight * (mine / total)) @ member, (weight**2 / total) @ member
+    change = (mass**2 - own(mass) ** 2) / total[:, None] + 2 * linear + quadratic + own(quadratic - 2 * linear)
+    change[np.arange(len(labels)), labels] = 0.0
+    after = strengths(agreed + 2 * (pull - own(pull)), within + 2 * (mass - own(mass)), squares + change)
+    return float(strengths(agreed, within, squares)), after
