@@ -17,7 +17,7 @@ from fedclade import Experiment
 from fedclade import config as configuration
 from fedclade.comparisons import METRICS, Comparison, Job, carry_out, collect, paired, plan, prepare, spread
 from fedclade.report.comparison import write_comparison, write_comparison_page
-from fedclade.report.tables import latex, tables
+from fedclade.report.tables import latex, markdown, tables
 from tiny_runs import TINY, fedclade, files, refusal, tiny_file
 
 FEW = (
@@ -193,6 +193,15 @@ def test_latex_is_a_booktabs_table_with_its_marks_escaped(comparison):
     assert r"$\pm$" in text
     assert text.count(r"\midrule") == 2  # under the heading, and between the two K
     assert "–" not in text
+
+
+def test_markdown_is_a_pipe_table_under_its_title(comparison):
+    table = tables(comparison)[0]
+    title, _, *lines = markdown(table).splitlines()
+    assert title == f"**{table.title}**"
+    assert lines[0].split("|")[1:4] == [" K ", " policy ", f" {table.columns[0]} "]
+    assert len(lines) == 2 + len(table.rows)
+    assert len({line.count("|") for line in lines}) == 1
 
 
 @pytest.mark.slow

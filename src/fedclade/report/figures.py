@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16  # IEEE's
-# Okabe and Ito's palette, told apart by colour-blind eyes too; markers and dashes for print without colour.
+# Okabe and Ito's palette, told apart by colour-blind eyes too; markers, filled or not, and dashes
+# for print without colour.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c00", "#7f7f7f")
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
@@ -157,12 +158,21 @@ def _dots(comparison: Comparison, metrics: tuple[tuple[str, ...], ...], figure: 
 def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: str) -> None:
     names, sizes, scale = comparison.contenders, comparison.sizes, METRICS[metric].factor
     for i, name in enumerate(names):
-        colour, marker, _ = _look(comparison, name)
+        colour, marker, dash = _look(comparison, name)
+        filled = colour if dash == DASHES[0] else "white"
         at = [j + 0.7 * ((i + 0.5) / len(names) - 0.5) for j in range(len(sizes))]
         rows = table.reindex([(name, devices) for devices in sizes])
         whiskers = (scale * rows["std"]).fillna(0.0)
         axes.errorbar(
-            at, scale * rows["mean"], whiskers, fmt=marker, color=colour, elinewidth=0.8, capsize=1.5, label=name
+            at,
+            scale * rows["mean"],
+            whiskers,
+            fmt=marker,
+            color=colour,
+            mfc=filled,
+            elinewidth=0.8,
+            capsize=1.5,
+            label=name,
         )
     axes.set_title(METRICS[metric].title)
     axes.set_xticks(range(len(sizes)), [f"K = {devices}" for devices in sizes])

@@ -1,4 +1,4 @@
-"""The tables of a comparison: for the terminal, as CSV, and as LaTeX for a paper."""
+"""The tables of a comparison: for the terminal, as CSV, as LaTeX for a paper, and as Markdown."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def _difference(found: Row, metric: Metric) -> str:
 
 
 def write_tables(comparison: Comparison, out: Path) -> None:
-    """``runs.csv``, ``tables/spread.csv``, ``tables/paired.csv`` in full precision; ``tables/*.tex`` ready to set."""
+    """``runs.csv``, ``tables/spread.csv``, ``tables/paired.csv`` in full precision; ``*.tex`` and ``*.md`` to set."""
     folder = out / "tables"
     folder.mkdir(exist_ok=True)
     for path, frame in (
@@ -92,6 +92,14 @@ def write_tables(comparison: Comparison, out: Path) -> None:
         write_beside(path, frame.to_csv(index=False, lineterminator="\n").encode())
     for table in tables(comparison):
         write_beside(folder / f"{table.name}.tex", latex(table).encode())
+        write_beside(folder / f"{table.name}.md", markdown(table).encode())
+
+
+def markdown(table: ReadyTable) -> str:
+    """A pipe table under its title."""
+    rows = [[str(devices), name, *(cell.text for cell in cells)] for devices, name, cells in table.rows]
+    lines = [["K", "policy", *table.columns], ["---:", "---", *["---:"] * len(table.columns)], *rows]
+    return f"**{table.title}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def latex(table: ReadyTable) -> str:
