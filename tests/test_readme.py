@@ -32,10 +32,28 @@ def test_the_pages_have_commands_to_try():
 def test_every_command_of_a_page_works(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in commands(page):
-        fewer = ("--set", "run.rounds=2") if words[0] in ("run", "compare") else ()
-        answer = fedclade(*words, *fewer)
-        assert (answer.code, answer.err) == (0, ""), words
-        assert answer.out
+        if not needs_data(words):
+            fewer = ("--set", "run.rounds=2") if words[0] in ("run", "compare") else ()
+            works(*words, *fewer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [*PAGES, "docs/results.md"])
+def test_every_command_of_a_page_that_needs_real_data_works(page, real_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in filter(needs_data, commands(page)):
+        few = ("--policies", "fair", "--set", "compare.variants=[]", "--devices", "20", "--trials", "1")
+        works(*words, "--set", "run.rounds=1", *(few if words[0] == "compare" else ()))
+
+
+def needs_data(words: list[str]) -> bool:
+    return any("femnist" in word or "cifar10" in word for word in words)
+
+
+def works(*words: str) -> None:
+    answer = fedclade(*words)
+    assert (answer.code, answer.err) == (0, ""), words
+    assert answer.out
 
 
 @pytest.mark.slow
