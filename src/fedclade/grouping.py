@@ -38,6 +38,7 @@ from fedclade.state import ClusterRecord, Event, Fresh, ServerState, stack
 from fedclade.training import Trainer
 
 ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
+MIN_TELLING = 2  # of devices heard before, to tell what is usual without the others
 
 
 class Grouping:
@@ -95,14 +96,19 @@ class Grouping:
         leaves = np.array(leaf_of)
         for name in np.unique(leaves[computing]):
             mine = (leaves[computing] == name) & np.isfinite(norms)
-            usual, steps = norms[mine], self.steps[computing[mine]]
+            present = computing[mine]
             silent = np.setdiff1d(np.flatnonzero((leaves == name) & (state.last_heard > 0)), computing)
-            if len(usual) < ENOUGH_TO_COMPARE and len(silent):  # those heard before tell what is usual, too
-                usual = np.concatenate([usual, update_norms(state.updates[silent])])
-                steps = np.concatenate([steps, self.steps[silent]])
-            if self.automatic and len(usual) >= ENOUGH_TO_COMPARE:  # the paper's rule splits by what pulls hard
-                for row in np.flatnonzero(mine)[absurd(usual, steps)[: np.count_nonzero(mine)]]:
-                    reasons[int(computing[row])] = f"norm {norms[row]:.3g}, usual is {np.median(usual):.3g}"
+            if len(present) >= ENOUGH_TO_COMPARE:
+                silent = silent[:0]  # else those heard before tell what is usual, too
+            known = np.concatenate([norms[mine], update_norms(state.updates[silent])])
+            if not self.automatic or len(known) < ENOUGH_TO_COMPARE:  # the paper's rule splits by what pulls hard
+                continue
+            whose = np.concatenate([present, silent])
+            accepted = state.last_heard[whose] > 0  # who never was may be so for good reason
+            telling = accepted if accepted.sum() >= MIN_TELLING else np.ones_like(accepted)
+            for row in np.flatnonzero(mine)[absurd(known, self.steps[whose], telling)[: len(present)]]:
+                usual = np.median(known[telling])
+                reasons[int(computing[row])] = f"norm {norms[row]:.3g}, usual is {usual:.3g}"
         return reasons
 
     def after_round(

@@ -169,6 +169,13 @@ def test_a_device_with_much_more_data_is_not_absurd(steps, power):
     assert not absurd(steps**power, steps).any()
 
 
+@given(st.integers(2, 8), st.integers(1, 20))
+def test_however_many_strangers_send_huge_updates_those_known_tell_what_is_usual(known, strangers):
+    norms = np.r_[np.linspace(0.5, 1.5, known), np.full(strangers, 100.0)]
+    telling = np.arange(len(norms)) < known
+    np.testing.assert_array_equal(absurd(norms, np.full(len(norms), 7), telling), ~telling)
+
+
 def test_zero_updates_are_not_absurd():
     assert not absurd(np.zeros(6), np.ones(6, dtype=np.int64)).any()
 

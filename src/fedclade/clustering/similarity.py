@@ -16,10 +16,13 @@ def update_norms(updates: Singles) -> Floats:
     return norms
 
 
-def absurd(norms: Floats, steps: Ints) -> Bools:
-    """Which of a cluster's updates are far too large, both as they are and for their number of local steps."""
-    each = norms / steps
-    usual, usual_each = np.median(norms), np.median(each)
+def absurd(norms: Floats, steps: Ints, telling: Bools | None = None) -> Bools:
+    """Which of a cluster's updates are far too large, both as they are and for their number of local steps.
+
+    ``telling``: those that tell what is usual; all of them if unset.
+    """
+    each, those = norms / steps, slice(None) if telling is None else telling
+    usual, usual_each = np.median(norms[those]), np.median(each[those])
     return np.asarray((norms > ABSURD * usual) & (each > ABSURD * usual_each) & (usual > 0))
 
 
