@@ -95,6 +95,14 @@ def test_where_there_are_no_groups_nothing_splits(overrides, seed, tmp_path):
     assert not {"split", "moved", "merge", "trimmed", "rejected"} & kinds(run)
 
 
+def test_too_many_devices_are_cut_by_similarity_alone_and_nothing_is_kept_of_each_pair(monkeypatch):
+    monkeypatch.setattr("fedclade.automatic.FEW_DEVICES", 11)
+    server = server_of(digits())
+    state, events = play(server, server.initial_state(), 6)
+    assert state.kinship is None
+    assert "trial" in {event.kind for event in events} or len(state.tree.leaves()) == 2
+
+
 def test_a_split_is_told_with_its_trial_and_may_be_in_the_first_round(tmp_path):
     run = digits().run(tmp_path / "run")
     (split,) = run.events[run.events["node"] == "0"].itertuples()

@@ -30,7 +30,7 @@ from fedclade.randomness import generator
 from fedclade.state import Event, Fresh, ServerState, index, stack
 from fedclade.training import Share, Trainer
 
-FEW_DEVICES = 1000  # more are cut by similarity alone: the rest needs K³ operations
+FEW_DEVICES = 1000  # more in all are cut by similarity alone: kinship is K × K
 KNOWN = 0.9  # of the members have answered, or had `max_age` rounds for it, before a cut is tried
 MOVE_LEVEL = 0.001
 PLACE_LEVEL = 0.01  # for devices not heard since their cluster came to be
@@ -69,7 +69,7 @@ class Automatic:
         """Ask the devices just heard what they think of one another's models, and of those of devices heard lately."""
         asked = np.intersect1d(fresh.devices, np.array(leaf.devices))
         columns = recent if self.config.sketch is None else asked
-        if not 2 * self.config.min_cluster_size <= len(columns) <= FEW_DEVICES:
+        if len(state.last_heard) > FEW_DEVICES or len(columns) < 2 * self.config.min_cluster_size:
             return state
         if len(columns) > CORE:
             draws = generator(self.seed, "survey", state.round)
@@ -114,7 +114,7 @@ class Automatic:
         """By what the devices said of one another's models; by the similarity of their updates."""
         least = self.config.min_cluster_size
         sides = [bipartition(similarity, self.config.bipartition, least)]
-        if state.kinship is not None and len(recent) <= FEW_DEVICES:
+        if state.kinship is not None:
             sides.insert(0, kindred_cut(*state.kinship.among(recent), least))
         found = [side for side in sides if side is not None]
         return found[:1] if len(found) == 2 and (found[0] == found[1]).all() else found
