@@ -11,7 +11,7 @@ def test_femnist_rotated_splits_exactly_into_the_planted_groups(real_data, tmp_p
     finished = run(
         "femnist-rotated",
         tmp_path / "rotated",
-        overrides=[f"population.root={real_data}", "run.rounds=24", "run.evaluate_every=24"],
+        overrides=[f"population.root={real_data}", "run.rounds=6", "run.evaluate_every=6"],
     )
     summary = finished.summary
     assert (summary["clusters"], summary["adjusted_rand_index"]) == (2, 1.0)
@@ -30,8 +30,8 @@ def test_an_iid_population_of_the_same_size_does_not_split(real_data, tmp_path):
             f"population.root={real_data}",
             "population.partition=iid",
             "incongruence.kind=none",
-            "run.rounds=60",
-            "run.evaluate_every=60",
+            "run.rounds=20",
+            "run.evaluate_every=20",
         ],
     )
     assert finished.summary["clusters"] == 1
