@@ -202,13 +202,15 @@ def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
 
 def _climbed(labels: Ints, signal: Floats, weight: Floats) -> Ints:
     groups = int(labels.max()) + 1
+    now, after = _after_moves(labels, groups, signal, weight)
     while True:
-        now, after = _after_moves(labels, groups, signal, weight)
         device, group = np.unravel_index(after.argmax(), after.shape)
-        if not after[device, group] > now + 1e-9:
+        moved = labels.copy()
+        moved[device] = group
+        higher, after = _after_moves(moved, groups, signal, weight)
+        if not higher > now + 1e-9:  # asked of the groups as they are, for a promise may be off by rounding
             return labels
-        labels = labels.copy()
-        labels[device] = group
+        labels, now = moved, higher
 
 
 def _after_moves(labels: Ints, groups: int, signal: Floats, weight: Floats) -> tuple[float, Floats]:
