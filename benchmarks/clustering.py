@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.machine import markdown
+from benchmarks.machine import around, markdown
 from fedclade.clustering import bipartition, cosine_similarity, update_norms
 from fedclade.experiments import Experiment
 from fedclade.training import Trainer
@@ -271,9 +271,8 @@ def main() -> None:
     text = tables(done)
     print(text)
     if arguments.page:
-        before, begin, rest = arguments.page.read_text("utf-8").partition("<!-- grid -->\n")
-        _, end, after = rest.partition("<!-- end of grid -->\n")
-        arguments.page.write_text(f"{before}{begin}{text}\n{end}{after}", "utf-8")
+        before, after = around(arguments.page, "grid")
+        arguments.page.write_text(f"{before}{text}\n{after}", "utf-8")
 
 
 if __name__ == "__main__":

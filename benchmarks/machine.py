@@ -72,8 +72,14 @@ def keep(folder: Path, page: Path | None, name: str, facts: dict[str, Any], repo
     (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
     (folder / f"{name}.md").write_text(text)
     if page is not None:
-        before, begin, rest = page.read_text("utf-8").partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- end of {name} -->\n")
-        if not end:
-            raise RuntimeError(f"{page} has no place for the tables of {name}")
-        page.write_text(f"{before}{begin}{text}{end}{after}", "utf-8")
+        before, after = around(page, name)
+        page.write_text(f"{before}{text}{after}", "utf-8")
+
+
+def around(page: Path, name: str) -> tuple[str, str]:
+    """What stands before and after the place of some tables in a page, with the marks around it."""
+    before, begin, rest = page.read_text("utf-8").partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+    if not end:
+        raise SystemExit(f"{page}: has no place for {name}: expected <!-- {name} --> and <!-- end of {name} -->")
+    return before + begin, end + after

@@ -8,6 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
+from benchmarks.machine import around
+
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 TABLES = ("accuracy", "fairness", "speed", "cost", "accuracy-difference", "fairness-difference")
 
@@ -21,15 +23,10 @@ def main() -> None:
 
 def put(folder: Path, page: Path) -> None:
     """The tables of one comparison into the page, and the figures it shows beside it."""
-    text = page.read_text("utf-8")
-    begin, end = f"<!-- {folder.name} -->\n", f"<!-- end of {folder.name} -->\n"
-    if begin not in text or end not in text:
-        raise SystemExit(f"{page}: has no place for {folder.name}: expected {begin.strip()} and {end.strip()}")
+    before, after = around(page, folder.name)
     tables = "\n".join((folder / "tables" / f"{name}.md").read_text("utf-8") for name in TABLES)
-    before, _, rest = text.partition(begin)
-    after = rest.partition(end)[2]
-    page.write_text(f"{before}{begin}\n{tables}\n{end}{after}", "utf-8")
-    for name in re.findall(rf"\(results/{re.escape(folder.name)}-([\w-]+)\.png\)", text):
+    page.write_text(f"{before}\n{tables}\n{after}", "utf-8")
+    for name in re.findall(rf"\(results/{re.escape(folder.name)}-([\w-]+)\.png\)", before + after):
         target = page.parent / "results" / f"{folder.name}-{name}.png"
         target.parent.mkdir(exist_ok=True)
         shutil.copyfile(folder / "figures" / f"{name}.png", target)

@@ -24,7 +24,7 @@ from fedclade.clustering import (
     group_effect,
     kindred_cut,
 )
-from fedclade.clustering.kinship import CORE, STEP
+from fedclade.clustering.kinship import CORE, STEP, large_enough
 from fedclade.config import Config
 from fedclade.randomness import generator
 from fedclade.state import Event, Fresh, ServerState, index, stack
@@ -46,8 +46,7 @@ class Cut:
     devices: Ints
     side: Bools  # membership in the second child
     facts: CutFacts
-    similarity: Singles  # of `rows`
-    rows: Ints
+    similarity: Singles  # of the devices
     trial: Trial | None = None
 
 
@@ -97,7 +96,7 @@ class Automatic:
             if trial.passed(self.config.level):
                 facts = cut_facts(similarity, side, state.updates[recent], self.config)
                 if gamma_test(facts):
-                    return Cut(recent, side, facts, similarity, recent, trial), outlook, []
+                    return Cut(recent, side, facts, similarity, trial), outlook, []
             best = trial if best is None or trial.p_group < best.p_group else best
         if best is None:  # no cut, or none of which both sides were just heard
             return None, replace(outlook, next_trial=state.round + 1) if guesses else refused, []
@@ -125,7 +124,7 @@ class Automatic:
         """Both children's models, and their parent's, on the held-out images of the devices just heard."""
         here = np.isin(devices, fresh.devices)
         asked, side = devices[here], side[here]
-        if min(side.sum(), (~side).sum()) < self.config.min_cluster_size:
+        if not large_enough(side, self.config.min_cluster_size):
             return None
         parts = asked[~side], asked[side], asked
         sound = [without_harm(state, part) for part in parts]  # what is of another kind looks like harm before the cut
@@ -157,7 +156,7 @@ class Automatic:
         return every > 0 and (state.round % every == 0 or any(soon))
 
     def review(self, state: ServerState, heard: Ints) -> tuple[ServerState, list[Event]]:
-        """Move devices that another cluster's model serves better; then merge two clusters that are one."""
+        """Move devices that prefer as another cluster's members do; then merge two clusters that are one."""
         names = [leaf.name for leaf in state.tree.leaves()]
         if len(names) < 2 or len(heard) == 0:
             return state, []

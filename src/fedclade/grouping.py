@@ -93,6 +93,8 @@ class Grouping:
     def unsound(self, state: ServerState, computing: Ints, norms: Floats, leaf_of: list[str]) -> Mapping[int, str]:
         """Devices whose updates cannot be used, each with the reason."""
         reasons = {int(device): "not finite" for device in computing[~np.isfinite(norms)]}
+        if not self.automatic:
+            return reasons  # the paper's rule splits by what pulls hard
         leaves = np.array(leaf_of)
         for name in np.unique(leaves[computing]):
             mine = (leaves[computing] == name) & np.isfinite(norms)
@@ -101,7 +103,7 @@ class Grouping:
             if len(present) >= ENOUGH_TO_COMPARE:
                 silent = silent[:0]  # else those heard before tell what is usual, too
             known = np.concatenate([norms[mine], update_norms(state.updates[silent])])
-            if not self.automatic or len(known) < ENOUGH_TO_COMPARE:  # the paper's rule splits by what pulls hard
+            if len(known) < ENOUGH_TO_COMPARE:
                 continue
             whose = np.concatenate([present, silent])
             accepted = state.last_heard[whose] > 0  # who never was may be so for good reason
@@ -243,7 +245,7 @@ class Grouping:
         side = bipartition(similarity, config.bipartition, config.min_cluster_size)
         if side is None:
             return None
-        return Cut(rows, side, cut_facts(similarity, side, _rows(state.updates, rows), config), similarity, rows)
+        return Cut(rows, side, cut_facts(similarity, side, _rows(state.updates, rows), config), similarity)
 
     def _carried_out(self, state: ServerState, name: str, cut: Cut) -> Tree:
         """Members whom the cut does not name go where their last known update is closer to."""
@@ -272,7 +274,7 @@ def _split_event(node: Node, cut: Cut) -> Event:
     detail = {"first": list(split.first), "second": list(split.second), **vars(split.facts)}
     if cut.trial is not None:
         detail |= vars(cut.trial)
-    return Event("split", node.name, detail=detail, similarity=(cut.rows, cut.similarity))
+    return Event("split", node.name, detail=detail, similarity=(cut.devices, cut.similarity))
 
 
 def _rows(updates: Singles, devices: Ints) -> Singles:

@@ -204,11 +204,11 @@ def test_four_others_must_have_told_of_harm(devices, found):
 
 
 def pairs_of(
-    rng: np.random.Generator, group: np.ndarray, *, gap: float = 1.0, noise: float = 1.0, even: bool = False
+    rng: np.random.Generator, group: np.ndarray, *, gap: float = 1.0, noise: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Signal and weight; pairs of one group like each other by ``gap`` more."""
     devices = len(group)
-    weight = (np.full((devices, devices), 20) if even else rng.integers(5, 40, (devices, devices))) * others(devices)
+    weight = rng.integers(5, 40, (devices, devices)) * others(devices)
     liking = gap * (group[:, None] == group) + rng.normal(0, noise, weight.shape) / np.sqrt(np.maximum(weight, 1))
     return weight * liking, weight.astype(np.float64)
 

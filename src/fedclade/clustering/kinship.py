@@ -89,8 +89,7 @@ def beyond_classes(survey: Survey, theirs: Ints, others: Bools) -> tuple[Floats,
 
     ``theirs``: images by class that each model was trained on; ``others``: where the model is not the device's own.
     """
-    gains = -survey.loss
-    weights = np.minimum(survey.samples[:, None, :], theirs).astype(np.float64) * others[:, :, None]
+    gains, weights = -survey.loss, _in_common(survey, theirs, others)
     of_rows, of_columns = (np.maximum(weights.sum(axis=axis), 1e-9) for axis in (1, 0))
     columns = np.zeros_like(of_columns)
     for _ in range(FITS):
@@ -110,7 +109,7 @@ def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
     two fifths of all above it: half of them may be hostile). A device of its own kind does so too, until it is in a
     cluster of its kind. None: training does not help others any more, so there is nothing to compare with.
     """
-    weights = np.minimum(survey.samples[:, None, :], theirs).astype(np.float64) * others[:, :, None]
+    weights = _in_common(survey, theirs, others)
     mass = weights.sum(axis=2)
     gains = (weights * (survey.loss[:, -1:] - survey.loss[:, :-1])).sum(axis=2)
     asked = (mass > 0).sum(axis=0)
@@ -118,6 +117,11 @@ def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
     mean = gains.sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-9)
     usual = float(np.quantile(mean, USUAL))
     return np.asarray((gaining <= FEW_GAIN) & (mean < -usual / 2) & (asked >= ENOUGH)) if usual > 0 else None
+
+
+def _in_common(survey: Survey, theirs: Ints, others: Bools) -> Floats:
+    """Images that a device and a model's device both have of a class: device × model × class."""
+    return np.asarray(np.minimum(survey.samples[:, None, :], theirs).astype(np.float64) * others[:, :, None])
 
 
 def strength(labels: Ints, signal: Floats, weight: Floats) -> float:
@@ -151,14 +155,15 @@ def kindred_cut(signal: Floats, weight: Floats, min_size: int) -> Bools | None:
     everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0)
     everyone[core] = labels
     deals = [np.asarray(deal)[everyone] for deal in product((False, True), repeat=len(groups)) if not deal[0]]
-    deals = [side for side in deals if _large_enough(side, min_size)]
+    deals = [side for side in deals if large_enough(side, min_size)]
     if not deals:
         return None
     side = max(deals, key=lambda side: strength(side, signal, weight))
     return np.asarray(~side if side[0] else side)
 
 
-def _large_enough(side: Bools, min_size: int) -> bool:
+def large_enough(side: Bools, min_size: int) -> bool:
+    """Whether both children of a cut are."""
     return bool(min(side.sum(), (~side).sum()) >= min_size)
 
 
@@ -193,7 +198,7 @@ def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     best, strongest = None, -np.inf
     for start in starts:
         labels = np.unique(_climbed(start, signal, weight), return_inverse=True)[1]
-        two = labels.max() == 1 and _large_enough(labels == 1, min_size)
+        two = labels.max() == 1 and large_enough(labels == 1, min_size)
         found = strength(labels, signal, weight) * (1.0 if two else CLEARLY)
         if found > strongest:
             best, strongest = labels, found

@@ -174,11 +174,12 @@ class Local:
     def survey(self, models: Singles, devices: Ints) -> Survey:
         """Mean loss by class of every model on every device's training images."""
         parts = [self._shares["train"][device] for device in devices]
+        positions = np.concatenate(parts)
         if self._program:
-            losses = self._lean_losses(self._program, models, torch.from_numpy(np.concatenate(parts)))
+            losses = self._lean_losses(self._program, models, torch.from_numpy(positions))
         else:
             losses = np.stack([self._scores(model, parts)[1] for model in models])
-        labels = self._labels[np.concatenate(parts)].cpu().numpy()
+        labels = self._labels[positions].cpu().numpy()
         rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return Survey.of(losses, rows, labels, (len(parts), self._classes))
 
