@@ -173,7 +173,7 @@ def test_a_split_takes_effect_in_its_round_and_each_child_averages_its_own_membe
 def test_a_split_is_told_with_its_members_its_second_and_how_clear_it_was():
     state, (record,) = play(make(LINE), 1)
     # cosines are 1 within and -1 across: gap 2, bound sqrt((1 + 1) / 2) = 1
-    facts = {"within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0}
+    facts = {"by": "similarity", "within_min": 1.0, "cross_max": -1.0, "gap": 2.0, "gamma_bound": 1.0}
     facts |= {"gamma_max": None, "gamma_error": None}
     assert record.events == [Event("split", "0", detail={"first": [0, 1], "second": [2, 3], **facts})]
     split = state.tree.nodes["0"].split

@@ -6,10 +6,12 @@ review who belongs where and whether two of them are one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from fedclade.arrays import Bools, Floats, Ints, Singles
+from fedclade.asking import Asking
 from fedclade.clustering import (
     Belonging,
     CutFacts,
@@ -28,8 +30,9 @@ from fedclade.clustering.kinship import CORE, STEP, large_enough
 from fedclade.config import Config
 from fedclade.randomness import generator
 from fedclade.state import Event, Fresh, ServerState, index, stack
-from fedclade.training import Share, Trainer
+from fedclade.training import Share
 
+IMAGES = 256  # of a device, about, on which it looks at the others' models
 FEW_DEVICES = 1000  # more in all are cut by similarity alone: kinship is K × K
 KNOWN = 0.9  # of the members have answered, or had `max_age` rounds for it, before a cut is tried
 MOVE_LEVEL = 0.001
@@ -39,6 +42,9 @@ CONGRUENT = 0.05  # p-value above which nothing tells two clusters apart, and ne
 WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
 
 
+Basis: TypeAlias = Literal["similarity", "kinship"]  # of updates; or by whose training helps whom
+
+
 @dataclass(frozen=True)
 class Cut:
     """A cut as found: of some members of a cluster."""
@@ -46,15 +52,16 @@ class Cut:
     devices: Ints
     side: Bools  # membership in the second child
     facts: CutFacts
-    similarity: Singles  # of the devices
+    likeness: Singles  # of the devices, from -1 to 1: what showed the groups
+    by: Basis = "similarity"
     trial: Trial | None = None
 
 
 class Automatic:
     """A run's unchanging parts."""
 
-    def __init__(self, config: Config, trainer: Trainer, samples: Ints) -> None:
-        self.config, self.trainer, self.samples = config.clustering, trainer, samples
+    def __init__(self, config: Config, asking: Asking, samples: Ints) -> None:
+        self.config, self.asking, self.samples = config.clustering, asking, samples
         self.seed = config.run.seed
 
     def outlook(self, state: ServerState, leaf: Node) -> Outlook:
@@ -76,7 +83,7 @@ class Automatic:
         updates = fresh.updates[np.isin(fresh.devices, columns)] if self.config.sketch else state.updates[columns]
         model = state.models[leaf.name][None]
         models = np.concatenate([model + np.float32(STEP) * updates, model])
-        survey = self.trainer.survey(models, asked)
+        survey = self.asking.survey(models, asked, IMAGES)
         known = state.kinship or Kinship.unknown(len(state.last_heard), survey.samples.shape[1])
         return replace(state, kinship=known.heard(asked, columns, survey))
 
@@ -89,14 +96,16 @@ class Automatic:
         if not self._enough_known(state, leaf):
             return None, replace(outlook, next_trial=state.round + 1), []
         guesses, best = self._guesses(state, recent, similarity), None
-        for side in guesses:
+        for by, side in guesses.items():
             trial = self._trial(state, leaf, recent, side, fresh, len(guesses))
             if trial is None:
                 continue
             if trial.passed(self.config.level):
                 facts = cut_facts(similarity, side, state.updates[recent], self.config)
                 if gamma_test(facts):
-                    return Cut(recent, side, facts, similarity, trial), outlook, []
+                    known = state.kinship if by == "kinship" else None
+                    likeness = similarity if known is None else known.likeness(recent)
+                    return Cut(recent, side, facts, likeness, by, trial), outlook, []
             best = trial if best is None or trial.p_group < best.p_group else best
         if best is None:  # no cut, or none of which both sides were just heard
             return None, replace(outlook, next_trial=state.round + 1) if guesses else refused, []
@@ -109,14 +118,15 @@ class Automatic:
         answered = state.kinship.weight[list(leaf.devices)].any(axis=1)
         return bool(answered.mean() >= KNOWN) or state.round - leaf.born_round >= self.config.age_limit
 
-    def _guesses(self, state: ServerState, recent: Ints, similarity: Singles) -> list[Bools]:
-        """By what the devices said of one another's models; by the similarity of their updates."""
-        least = self.config.min_cluster_size
-        sides = [bipartition(similarity, self.config.bipartition, least)]
-        if state.kinship is not None:
-            sides.insert(0, kindred_cut(*state.kinship.among(recent), least))
-        found = [side for side in sides if side is not None]
-        return found[:1] if len(found) == 2 and (found[0] == found[1]).all() else found
+    def _guesses(self, state: ServerState, recent: Ints, similarity: Singles) -> dict[Basis, Bools]:
+        """By what the devices said of one another's models; by the similarity of their updates, if that differs."""
+        least, found = self.config.min_cluster_size, dict[Basis, Bools]()
+        if state.kinship is not None and (kin := kindred_cut(*state.kinship.among(recent), least)) is not None:
+            found["kinship"] = kin
+        similar = bipartition(similarity, self.config.bipartition, least)
+        if similar is not None and not ("kinship" in found and (found["kinship"] == similar).all()):
+            found["similarity"] = similar
+        return found
 
     def _trial(
         self, state: ServerState, leaf: Node, devices: Ints, side: Bools, fresh: Fresh, cuts: int
@@ -131,14 +141,14 @@ class Automatic:
         averaged = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
         models = np.stack([fresh.average(state.models[leaf.name], part, self.samples) for part in averaged])
         first, own = np.zeros_like(asked), side.astype(np.int64)
-        preference = self.trainer.compare(models, asked, first, first + 1)
-        return Trial.of(side, preference, self.trainer.compare(models, asked, own, first + 2), cuts)
+        preference = self.asking.compare(models, asked, first, first + 1)
+        return Trial.of(side, preference, self.asking.compare(models, asked, own, first + 2), cuts)
 
     # -------------------------------------------------------------------------------- stopping
 
     def losses(self, state: ServerState, leaf: Node, present: Ints) -> Floats:
         """Each device's last known loss on held-out images, with those just heard under the model they trained."""
-        answer = self.trainer.evaluate(state.models[leaf.name][None], present, np.zeros_like(present), "validation")
+        answer = self.asking.evaluate(state.models[leaf.name][None], present, np.zeros_like(present), "validation")
         losses = state.losses.copy()
         losses[present] = answer.loss
         return losses
@@ -171,14 +181,14 @@ class Automatic:
         if len(doubted) == 0:
             return tree, []
         names = [leaf.name for leaf in tree.leaves()]
-        stacked = stack(models, names, self.trainer.parameters)
+        stacked = stack(models, names, self.asking.parameters)
         own = index(tree.leaf_of(), devices, names)
-        belonging = Belonging.of(self.trainer.survey(stacked, devices), own)
+        belonging = Belonging.of(self.asking.survey(stacked, devices), own)
         events = []
         for row in np.flatnonzero(belonging.doubtful & np.isin(devices, doubted)).tolist():
             device, to = int(devices[row]), int(belonging.nearest[row])
             ask = stacked, devices[[row]], own[[row]], np.array([to])
-            gain, p_value = belonging.test(row, self.trainer.compare(*ask, "train"))
+            gain, p_value = belonging.test(row, self.asking.compare(*ask, "train"))
             source, target = tree.leaf_of()[device], tree.nodes[names[to]]
             if p_value >= level or target.merged_into is not None:
                 continue
@@ -194,8 +204,8 @@ class Automatic:
         own = index(state.tree.leaf_of(), heard, names)
         if len(names) < 2 or len(np.unique(own)) < 2:
             return state, []
-        models = stack(state.models, names, self.trainer.parameters)
-        losses = losses_of(self.trainer, models, heard, "validation")
+        models = stack(state.models, names, self.asking.parameters)
+        losses = losses_of(self.asking, models, heard, "validation")
         known = np.isfinite(losses).all(axis=0)
         heard, own, losses = heard[known], own[known], losses[:, known]
         mine = losses[own, np.arange(len(heard))]
@@ -218,8 +228,8 @@ class Automatic:
         asked = np.intersect1d(heard, np.concatenate(members))
         side = np.isin(asked, members[1])
         models, own = np.concatenate([both, together[None]]), side.astype(np.int64)
-        _, p_groups = group_effect(side, self.trainer.compare(models, asked, own * 0, own * 0 + 1))
-        losing = self.trainer.compare(models, asked, own, own * 0 + 2)  # what it costs to give up the own model
+        _, p_groups = group_effect(side, self.asking.compare(models, asked, own * 0, own * 0 + 1))
+        losing = self.asking.compare(models, asked, own, own * 0 + 2)  # what it costs to give up the own model
         costs = [losing.among(child).test() for child in (~side, side)]
         if min(p_groups, *(p for _, p in costs)) < CONGRUENT or sum(cost for cost, _ in costs) >= 0:
             return state, []
@@ -240,8 +250,8 @@ def without_harm(state: ServerState, devices: Ints) -> Ints:
     return devices if state.kinship is None else devices[~state.kinship.harmful[devices]]
 
 
-def losses_of(trainer: Trainer, models: Singles, devices: Ints, share: Share) -> Floats:
+def losses_of(asking: Asking, models: Singles, devices: Ints, share: Share) -> Floats:
     """Of every model on a share of every device's images; infinite where a real device is gone."""
     each = np.repeat(np.arange(len(models)), len(devices))
-    loss = trainer.evaluate(models, np.tile(devices, len(models)), each, share).loss
+    loss = asking.evaluate(models, np.tile(devices, len(models)), each, share).loss
     return np.where(np.isnan(loss), np.inf, loss).reshape(len(models), len(devices))

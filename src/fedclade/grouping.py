@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
+from fedclade.asking import Asking
 from fedclade.automatic import NO_DOUBT, PLACE_LEVEL, WORSE, Automatic, Cut, losses_of, without_harm
 from fedclade.clustering import (
     ROOT,
@@ -35,7 +36,6 @@ from fedclade.config import Config
 from fedclade.edge.latency import local_steps
 from fedclade.randomness import generator
 from fedclade.state import ClusterRecord, Event, Fresh, ServerState, stack
-from fedclade.training import Trainer
 
 ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
 MIN_TELLING = 2  # of devices heard before, to tell what is usual without the others
@@ -44,16 +44,16 @@ MIN_TELLING = 2  # of devices heard before, to tell what is usual without the ot
 class Grouping:
     """A run's unchanging parts, as far as clusters are concerned."""
 
-    def __init__(self, config: Config, trainer: Trainer, samples: Ints) -> None:
-        self.config, self.trainer, self.samples = config, trainer, samples
+    def __init__(self, config: Config, asking: Asking, samples: Ints) -> None:
+        self.config, self.asking, self.samples = config, asking, samples
         self.steps = local_steps(config.training, samples)
         width, self._signs = config.clustering.sketch, None
         if width is not None:
-            draws = generator(config.run.seed, "sketch").integers(0, 2, trainer.parameters, dtype=np.int8)
+            draws = generator(config.run.seed, "sketch").integers(0, 2, asking.parameters, dtype=np.int8)
             self._signs = (2 * draws - 1).astype(np.float32)
-        self.remembered = trainer.parameters if width is None else width  # numbers of each device's last update
+        self.remembered = asking.parameters if width is None else width  # numbers of each device's last update
         by_trial = config.clustering.enabled and config.clustering.thresholds == "auto"
-        self.automatic = Automatic(config, trainer, samples) if by_trial else None
+        self.automatic = Automatic(config, asking, samples) if by_trial else None
 
     def place_unheard(self, state: ServerState, computing: Ints) -> tuple[Tree, list[Event]]:
         """A device never heard before takes the leaf whose model has the smallest loss on its data.
@@ -76,8 +76,8 @@ class Grouping:
         new = computing[state.last_heard[computing] == 0]
         if len(new) == 0:
             return tree, []
-        models = stack(state.models, leaves, self.trainer.parameters)
-        loss = losses_of(self.trainer, models, new, "train")
+        models = stack(state.models, leaves, self.asking.parameters)
+        loss = losses_of(self.asking, models, new, "train")
         for device, choice, least in zip(new.tolist(), loss.argmin(axis=0), loss.min(axis=0), strict=True):
             old, to = tree.leaf_of()[device], leaves[choice]
             if (
@@ -257,9 +257,8 @@ class Grouping:
         joining = [second, old[to_second]]
         if len(second) > len(first):  # whoever was never heard waits in the larger child until first heard
             joining.append(members[~known])
-        return state.tree.split(
-            name, np.concatenate(joining).tolist(), state.round, state.seconds, cut.facts, cut.trial
-        )
+        seconds = state.seconds + self.asking.seconds
+        return state.tree.split(name, np.concatenate(joining).tolist(), state.round, seconds, cut.facts, cut.trial)
 
 
 def recheck_due(config: Config, stopped_round: int, round_: int) -> bool:
@@ -271,10 +270,10 @@ def recheck_due(config: Config, stopped_round: int, round_: int) -> bool:
 def _split_event(node: Node, cut: Cut) -> Event:
     assert node.split is not None
     split = node.split
-    detail = {"first": list(split.first), "second": list(split.second), **vars(split.facts)}
+    detail = {"first": list(split.first), "second": list(split.second), "by": cut.by, **vars(split.facts)}
     if cut.trial is not None:
         detail |= vars(cut.trial)
-    return Event("split", node.name, detail=detail, similarity=(cut.devices, cut.similarity))
+    return Event("split", node.name, detail=detail, likeness=(cut.devices, cut.likeness))
 
 
 def _rows(updates: Singles, devices: Ints) -> Singles:

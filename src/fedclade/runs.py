@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group IN
     test_samples INTEGER, distance_m REAL, power_w REAL, cpu_hz REAL);
 CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL, seconds REAL, makespan_seconds
     REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
-    deadline_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER, lost INTEGER,
+    asking_seconds REAL, deadline_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER, lost INTEGER,
     clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
     conventional_accuracy_min REAL, conventional_accuracy_mean REAL);
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_s
 CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
     conventional_accuracy REAL, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
-CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, similarity BLOB, PRIMARY KEY (round, node));
+CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, likeness BLOB, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
 """
@@ -229,6 +229,7 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
                 "makespan_ratio": timeline.ratio,
                 "largest_latency_seconds": timeline.largest_latency,
                 "broadcast_seconds": record.broadcast_seconds,
+                "asking_seconds": record.asking_seconds,
                 "deadline_seconds": record.deadline_seconds,
                 "computed": len(record.computed),
                 "uploads": int((~timeline.missed).sum()),
@@ -288,11 +289,11 @@ def _rows(record: RoundRecord) -> dict[str, list[dict[str, Any]]]:
             {
                 "round": round_,
                 "node": event.node,
-                "devices": json.dumps(event.similarity[0].tolist()),
-                "similarity": event.similarity[1].astype("<f2").tobytes(),
+                "devices": json.dumps(event.likeness[0].tolist()),
+                "likeness": event.likeness[1].astype("<f2").tobytes(),
             }
             for event in record.events
-            if event.similarity is not None
+            if event.likeness is not None
         ],
     }
 
@@ -514,11 +515,11 @@ class Run:
 
     @property
     def splits(self) -> pd.DataFrame:
-        """One row a split: the ``devices`` whose updates decided, and the matrix of their cosines ``similarity``."""
+        """One row a split: the ``devices`` that decided, and their ``likeness`` (a matrix; ``by`` in the event)."""
         frame = self.table("splits")
         frame["devices"] = frame["devices"].map(json.loads)
-        matrices = frame["similarity"].map(lambda blob: np.frombuffer(blob, "<f2").astype(np.float32))
-        frame["similarity"] = matrices.map(lambda flat: flat.reshape(math.isqrt(len(flat)), -1))
+        matrices = frame["likeness"].map(lambda blob: np.frombuffer(blob, "<f2").astype(np.float32))
+        frame["likeness"] = matrices.map(lambda flat: flat.reshape(math.isqrt(len(flat)), -1))
         return frame
 
     @property

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
+from fedclade.asking import Asking
 from fedclade.clustering import ROOT, Tree, update_norms
 from fedclade.config import Config
 from fedclade.edge import Edge, Links
@@ -50,11 +51,17 @@ class Server:
     def __init__(
         self, config: Config, trainer: Trainer, edge: Edge, samples: Ints, conductor: Conductor | None = None
     ) -> None:
-        self.config, self.trainer, self.edge, self.samples = config, trainer, edge, samples
+        self.config, self.trainer, self.edge = config, trainer, edge
         self.conductor = conductor
         self.policy = find_policy(config.scheduling.policy)
-        self.grouping = Grouping(config, trainer, samples)
+        self._know(samples)
         self.stopwatch = Stopwatch()
+
+    def _know(self, samples: Ints) -> None:
+        """How much data each device has."""
+        self.samples = samples
+        self.asking = Asking(self.config, self.trainer, self.edge, samples, real=self.conductor is not None)
+        self.grouping = Grouping(self.config, self.asking, samples)
 
     def initial_state(self) -> ServerState:
         """One cluster of all devices, w0."""
@@ -79,7 +86,7 @@ class Server:
     def admit(self, state: ServerState, samples: Ints) -> ServerState:
         """The state with room for devices that came since; they wait in the largest cluster until first heard."""
         more = len(samples) - len(state.last_heard)
-        self.samples, self.grouping = samples, Grouping(self.config, self.trainer, samples)
+        self._know(samples)
         if more == 0:
             return state
         none = np.zeros(more, dtype=np.int64)
@@ -111,6 +118,7 @@ class Server:
         """One round of Algorithm 1; None where it would not end within the time budget."""
         round_ = state.round + 1
         links = self.edge.observe(round_)
+        self.asking.begin(links)
         situation = self._situation(state.tree, state.last_heard, round_, links)
         chosen = np.union1d(self._checked(self.policy.select(situation)), state.retry)
         deadline = self._deadline(state.tree)
@@ -146,10 +154,14 @@ class Server:
         if self.conductor is not None:
             duration = broadcast + timeline.makespan
         events += self._mishaps(timeline, links, lost, rejected, failed, leaf_of)
-        after = self._heard(replace(state, tree=tree), heard, duration, joules, links, lost)
+        after = self._heard(replace(state, tree=tree), heard, duration, links, lost)
         with self.stopwatch.measure("clustering"):
             fresh = updates if len(heard) == len(computing) else updates[np.isin(computing, heard)]
             after, clusters, more = self.grouping.after_round(after, heard, fresh)
+        if self.conductor is None and self._beyond_budget(state.seconds + duration + self.asking.seconds):
+            return None
+        joules, duration = joules + self.asking.joules, duration + self.asking.seconds
+        after = replace(after, seconds=state.seconds + duration, energy_joules=state.energy_joules + joules)
         after = self._continue_conventional(state, after)
         last = self.finished(after) is not None
         evaluate = round_ % self.config.run.evaluate_every == 0 or last
@@ -158,6 +170,7 @@ class Server:
             start_seconds=state.seconds,
             seconds=duration,
             broadcast_seconds=broadcast,
+            asking_seconds=self.asking.seconds,
             deadline_seconds=deadline,
             timeline=timeline,
             computed=computing,
@@ -256,8 +269,11 @@ class Server:
         return broadcast + timeline.makespan + idle
 
     def _over_budget(self, state: ServerState, broadcast: float, timeline: Timeline, deadline: float | None) -> bool:
+        return self._beyond_budget(state.seconds + self._duration(broadcast, timeline, deadline))
+
+    def _beyond_budget(self, seconds: float) -> bool:
         budget = self.config.run.time_budget_seconds
-        return budget is not None and state.seconds + self._duration(broadcast, timeline, deadline) > budget
+        return budget is not None and seconds > budget
 
     def _plan_by_norms(
         self, situation: Situation, computing: Ints, norms: Floats, links: Links, deadline: float | None
@@ -301,10 +317,8 @@ class Server:
         self.trainer.incidents.clear()
         return events
 
-    def _heard(
-        self, state: ServerState, heard: Ints, duration: float, joules: Floats, links: Links, lost: Ints
-    ) -> ServerState:
-        """The state one round on, its clusters as they were."""
+    def _heard(self, state: ServerState, heard: Ints, duration: float, links: Links, lost: Ints) -> ServerState:
+        """The state one round on, its clusters as they were; what was spent is added when all is asked."""
         counted = np.isin(np.arange(len(self.samples)), heard)
         return replace(
             state,
@@ -312,7 +326,6 @@ class Server:
             seconds=state.seconds + duration,
             last_heard=np.where(counted, state.round + 1, state.last_heard),
             participation=state.participation + counted,
-            energy_joules=state.energy_joules + joules,
             present_rounds=state.present_rounds + (1 if links.away is None else ~links.away),
             retry=lost,
         )

@@ -78,7 +78,7 @@ class Event:
     node: str
     device: int | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
-    similarity: tuple[Ints, Singles] | None = field(default=None, compare=False)  # of a split: devices, their cosines
+    likeness: tuple[Ints, Singles] | None = field(default=None, compare=False)  # of a split: devices, their matrix
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class RoundRecord:
     start_seconds: float
     seconds: float
     broadcast_seconds: float
+    asking_seconds: float  # for trials and reviews: at the round's end, but for devices that are new
     deadline_seconds: float | None
     timeline: Timeline
     computed: Ints

@@ -58,8 +58,8 @@ class Paired:
 class Survey:
     """What devices said of models: their mean loss by class."""
 
-    samples: Ints  # device × class: images; 0 everywhere: no answer
-    loss: Floats  # device × model × class; 0 where there is no image
+    samples: Ints  # device × class: training images; 0 everywhere: no answer
+    loss: Floats  # device × model × class, over those images or some of each class; 0 where there is no image
 
     @classmethod
     def of(cls, losses: Floats, rows: Ints, labels: Ints, shape: tuple[int, int]) -> "Survey":

@@ -465,6 +465,21 @@ def test_devices_that_come_later_find_what_is_known_as_it_was(seed, more):
     np.testing.assert_array_equal(grown.among(np.arange(4)), kinship.among(np.arange(4)))
 
 
+@given(SEEDS, st.integers(4, 8))
+def test_likeness_is_mutual_and_from_minus_one_to_one_which_each_device_is_to_itself(seed, devices):
+    group = np.arange(devices) % 2
+    everyone = np.arange(devices)
+    kinship = heard(Kinship.unknown(devices, 5), everyone, everyone, survey_of(np.random.default_rng(seed), group))
+    likeness = kinship.likeness(everyone)
+    np.testing.assert_allclose(likeness, likeness.T, atol=1e-6)
+    assert (np.diag(likeness) == 1).all()
+    assert np.abs(likeness[~np.eye(devices, dtype=bool)]).max() == pytest.approx(1.0)
+
+
+def test_devices_of_which_nothing_is_known_are_neither_like_nor_unlike():
+    np.testing.assert_array_equal(Kinship.unknown(3, 5).likeness(np.arange(3)), np.eye(3))
+
+
 @given(SEEDS, st.lists(st.integers(0, 5), unique=True, max_size=6))
 def test_among_some_devices_are_their_rows_and_columns(seed, chosen):
     rng = np.random.default_rng(seed)

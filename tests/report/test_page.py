@@ -1,5 +1,6 @@
 """The page of a run: what it is told, and what a browser makes of it."""
 
+import base64
 import contextlib
 import json
 import re
@@ -18,7 +19,7 @@ from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
 from fedclade.scheduling import plan_timeline
 from fedclade.state import CONVENTIONAL, ClusterRecord, EvaluationRecord, Event, RoundRecord
-from tiny_runs import TINY, fedclade, refusal, tiny
+from tiny_runs import TINY, digits, fedclade, refusal, tiny
 
 # Six devices on two sub-channels: split in round 2, two stopped clusters later, of which one device each goes on.
 STOPPING = (
@@ -102,13 +103,24 @@ def test_the_matrix_of_a_split_is_ordered_by_child_and_as_the_updates_had_it(run
     (stored,) = run.splits.to_dict("records")
     assert split["devices"] == [0, 1, 2, 3, 4, 5]
     assert split["first"] == 3
-    assert stored["similarity"].shape == (6, 6)
-    assert np.allclose(np.diag(stored["similarity"]), 1, atol=1e-3)
+    assert stored["likeness"].shape == (6, 6)
+    assert np.allclose(np.diag(stored["likeness"]), 1, atol=1e-3)
     (event,) = run.events.query("kind == 'split'")["detail"]
-    assert stored["similarity"][:3, 3:].max() == pytest.approx(event["cross_max"], abs=1e-3)
-    assert min(stored["similarity"][:3, :3].min(), stored["similarity"][3:, 3:].min()) == pytest.approx(
+    assert stored["likeness"][:3, 3:].max() == pytest.approx(event["cross_max"], abs=1e-3)
+    assert min(stored["likeness"][:3, :3].min(), stored["likeness"][3:, 3:].min()) == pytest.approx(
         event["within_min"], abs=1e-3
     )
+
+
+def test_where_the_devices_told_who_helps_whom_the_matrix_is_of_that(tmp_path):
+    (split,) = run_data(digits().run(tmp_path / "run"))["splits"]
+    assert (split["by"], split["first"], split["devices"]) == ("kinship", 8, list(range(12)))
+    flat = np.frombuffer(base64.b64decode(split["likeness"]["base64"]), "i1")
+    matrix, first = flat.reshape(12, 12) / 127, np.arange(12) < 8
+    assert (np.diag(matrix) == 1).all()
+    others = ~np.eye(12, dtype=bool)
+    within = matrix[(first[:, None] == first) & others]
+    assert within.mean() > 0.3 > -0.3 > matrix[first[:, None] != first].mean()
 
 
 def test_numbers_are_kept_short_and_what_is_missing_is_null():
@@ -119,7 +131,7 @@ def test_numbers_are_kept_short_and_what_is_missing_is_null():
 # -------------------------------------------------------------------------------- in a browser
 
 CHARTS = (
-    "tree accuracy norms similarity timeline gain models part latency".split()  # noqa: SIM905 - easier to read
+    "tree accuracy norms likeness timeline gain models part latency".split()  # noqa: SIM905 - easier to read
 )
 
 
@@ -230,7 +242,7 @@ def test_a_run_without_a_split_has_a_page_without_gaps(tmp_path):
     with browser() as page:
         page.see()
         page.open(run.folder / "report.html")
-        assert page.value("document.getElementById('similarity-section').hidden")
+        assert page.value("document.getElementById('likeness-section').hidden")
         assert page.complaints == []
 
 
@@ -262,8 +274,8 @@ def _large_run(folder: Path) -> Run:
             half = members[len(members) // 2 :].tolist()
             tree = tree.split(leaf.name, half, round_, seconds, CutFacts(0.2, -0.1, 0.3, 0.7, None))
             cosines = rng.uniform(-1, 1, (len(members), len(members))).astype(np.float32)
-            detail = {"first": members[: len(members) // 2].tolist(), "second": half}
-            events.append(Event("split", leaf.name, detail=detail, similarity=(members, cosines)))
+            detail = {"first": members[: len(members) // 2].tolist(), "second": half, "by": "similarity"}
+            events.append(Event("split", leaf.name, detail=detail, likeness=(members, cosines)))
         accuracy = rng.uniform(0.3, 1, LARGE_DEVICES)
         writer.record(
             RoundRecord(
@@ -271,6 +283,7 @@ def _large_run(folder: Path) -> Run:
                 start_seconds=seconds,
                 seconds=timeline.makespan,
                 broadcast_seconds=0.0,
+                asking_seconds=0.0,
                 deadline_seconds=None,
                 timeline=timeline,
                 computed=everyone,

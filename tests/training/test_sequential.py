@@ -275,6 +275,26 @@ def test_a_survey_is_the_mean_loss_of_every_model_by_class_of_the_training_image
                 assert answer.loss[row, column, label] == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.parametrize("images", [1, 7, 20, 10_000])
+def test_a_survey_of_some_images_has_the_same_share_of_each_class_and_counts_them_all(images):
+    trainer, population = trainer_of(plan(validation=0.2))
+    models, devices = two_models(trainer), np.array([1, 2, 0])
+    looked = []
+    look = trainer._local._some
+    trainer._local._some = lambda mine, most: looked.append(look(mine, most)) or looked[-1]
+    whole, some = trainer.survey(models, devices), trainer.survey(models, devices, images)
+    np.testing.assert_array_equal(some.samples, whole.samples)
+    for row, (device, mine) in enumerate(zip(devices, looked, strict=True)):
+        assert set(mine) <= set(population.train[device])
+        held = whole.samples[row]
+        share = min(1.0, images / held.sum())
+        counts = np.bincount(population.labels[mine], minlength=len(held))
+        assert (np.abs(counts - share * held) < 1).all()
+        assert ((counts > 0) == (held > 0)).all()
+    if images > held.sum():
+        np.testing.assert_array_equal(some.loss, whole.loss)
+
+
 def test_a_survey_agrees_with_evaluations_and_comparisons():
     trainer, _ = trainer_of(plan(validation=0.2))
     models, devices = two_models(trainer), np.array([1, 2, 0])

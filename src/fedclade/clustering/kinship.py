@@ -78,6 +78,15 @@ class Kinship:
         """Whose training makes things worse, again and again."""
         return self.harm >= AGAIN
 
+    def likeness(self, devices: Ints) -> Singles:
+        """How much more the training of two devices helps each other than it helps all; 1 is the most there is."""
+        signal, weight = _mutual(*self.among(devices))
+        close = signal / np.where(weight > 0, weight, np.inf)
+        np.fill_diagonal(close, 0.0)
+        close /= max(np.abs(close).max(), 1e-12)
+        np.fill_diagonal(close, 1.0)
+        return np.asarray(close, dtype=np.float32)
+
     def among(self, devices: Ints) -> tuple[Floats, Floats]:
         """Signal and weight between some devices."""
         pair = np.ix_(devices, devices)

@@ -100,9 +100,10 @@ def compare(message: Message, context: Context) -> Message:
 
 @app.evaluate("survey")
 def survey(message: Message, context: Context) -> Message:
-    """Mean loss of each model on my training images, by class."""
+    """Mean loss of each model on my training images, or on some of them, by class."""
     facts, arrays = unpack(message.content)
-    found = _local(facts, context).survey(arrays["models"], np.array([int(facts["device"])]))
+    me, images = np.array([int(facts["device"])]), int(facts["images"])
+    found = _local(facts, context).survey(arrays["models"], me, images or None)
     return Message(pack({}, {"samples": found.samples[0], "loss": found.loss[0]}), reply_to=message)
 
 

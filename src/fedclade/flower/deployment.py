@@ -175,13 +175,13 @@ class GridTrainer:
                 self._not_asked(answer, error)
         return found
 
-    def survey(self, models: Singles, devices: Ints) -> Survey:
-        """Mean loss by class of every model on the training images of each device that is there."""
+    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
+        """Mean loss by class of every model on training images of each device that is there: all, or about so many."""
         there = {device: row for row, device in enumerate(devices.tolist()) if device in self._federation.node_of}
         allowed = self._edge.allowed_seconds(np.array(list(there), dtype=np.int64))
         until = time.monotonic() + allowed
         for device in there:
-            self._federation.send(device, SURVEY, self._round, {}, {"models": models}, allowed)
+            self._federation.send(device, SURVEY, self._round, {"images": images or 0}, {"models": models}, allowed)
         classes = self._federation.population().classes
         found = Survey(
             np.zeros((len(devices), classes), dtype=np.int64), np.zeros((len(devices), len(models), classes))

@@ -8,7 +8,7 @@ train.local        a model, round, whether to upload at once       seconds it to
 train.upload       the round                                       the update it kept
 evaluate.models    models, which share of its data                 accuracy and mean loss of each
 evaluate.compare   pairs of models, which share of its data        by class: images, mean and square of loss differences
-evaluate.survey    models                                          by class of its training images: images, mean losses
+evaluate.survey    models, how many images are enough              by class of its training images: images, mean losses
 query.deliver      its cluster's model, by name of the tensors     where it put it
 =================  ==============================================  =====================================================
 

@@ -199,7 +199,8 @@ def _splits(run: Run, devices: pd.DataFrame) -> list[Json]:
     events = run.events.query("kind == 'split'").set_index(["round", "node"])["detail"]
     found: list[Json] = []
     for split in run.splits.to_dict("records"):
-        first, ids = set(events.loc[(split["round"], split["node"])]["first"]), split["devices"]
+        event, ids = events.loc[(split["round"], split["node"])], split["devices"]
+        first = set(event["first"])
         order = sorted(range(len(ids)), key=lambda i: (ids[i] not in first, group[ids[i]], ids[i]))
         found.append(
             {
@@ -207,7 +208,8 @@ def _splits(run: Run, devices: pd.DataFrame) -> list[Json]:
                 "node": split["node"],
                 "devices": [ids[i] for i in order],
                 "first": sum(device in first for device in ids),
-                "similarity": packed(np.rint(split["similarity"][np.ix_(order, order)] * 127), "i1"),
+                "by": event["by"],
+                "likeness": packed(np.rint(split["likeness"][np.ix_(order, order)] * 127), "i1"),
             }
         )
     return found

@@ -46,8 +46,8 @@ class Trainer(Protocol):
         """
         ...
 
-    def survey(self, models: Singles, devices: Ints) -> Survey:
-        """Mean loss by class of every model on every device's training images."""
+    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
+        """Mean loss by class of every model on every device's training images; about so many of them are enough."""
         ...
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:

@@ -48,9 +48,9 @@ class HostileTrainer:
         """As the honest trainer."""
         return self._honest.compare(models, devices, first, second, share)
 
-    def survey(self, models: Singles, devices: Ints) -> Survey:
+    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
         """As the honest trainer."""
-        return self._honest.survey(models, devices)
+        return self._honest.survey(models, devices, images)
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""

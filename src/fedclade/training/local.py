@@ -1,6 +1,7 @@
 """One device's local training, and evaluation: what every engine runs, in its own process or in a worker's."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -171,9 +172,10 @@ class Local:
         labels = self._labels[np.concatenate(parts)].cpu().numpy() if len(rows) else rows
         return paired(differences, rows, labels, (len(parts), self._classes))
 
-    def survey(self, models: Singles, devices: Ints) -> Survey:
-        """Mean loss by class of every model on every device's training images."""
-        parts = [self._shares["train"][device] for device in devices]
+    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
+        """Mean loss by class of every model on training images of every device: all, or about so many."""
+        whole = [self._shares["train"][device] for device in devices]
+        parts = whole if images is None else [self._some(mine, images) for mine in whole]
         positions = np.concatenate(parts)
         if self._program:
             losses = self._lean_losses(self._program, models, torch.from_numpy(positions))
@@ -181,7 +183,17 @@ class Local:
             losses = np.stack([self._scores(model, parts)[1] for model in models])
         labels = self._labels[positions].cpu().numpy()
         rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return Survey.of(losses, rows, labels, (len(parts), self._classes))
+        held = [np.bincount(self._labels[mine].cpu().numpy(), minlength=self._classes) for mine in whole]
+        return replace(Survey.of(losses, rows, labels, (len(parts), self._classes)), samples=np.stack(held))
+
+    def _some(self, positions: Ints, images: int) -> Ints:
+        """About so many of a device's images, the same share of each class and at least one."""
+        labels = self._labels[positions].cpu().numpy()
+        order = np.argsort(labels, kind="stable")
+        sorted_labels = labels[order]
+        rank = np.arange(len(labels)) - np.searchsorted(sorted_labels, sorted_labels)
+        share = min(1.0, images / len(labels))
+        return np.asarray(positions[np.sort(order[np.floor(rank * share) > np.floor((rank - 1) * share)])])
 
     @torch.inference_mode()
     def _lean_losses(self, program: LeanProgram, models: Singles, positions: torch.Tensor) -> np.ndarray:

@@ -91,8 +91,8 @@ class LogisticTrainer:
         shape = (len(problems), self.problems[0].classes)
         return paired(np.concatenate(differences), rows, np.concatenate(labels), shape)
 
-    def survey(self, models: Singles, devices: Ints) -> Survey:
-        """Mean loss by class of every model on every device's training images."""
+    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
+        """Mean loss by class of every model on every device's training images, all of them."""
         problems = [self._problems["train"][device] for device in devices]
         losses = np.stack([np.concatenate([_cross_entropy(each, model) for each in problems]) for model in models])
         labels = np.concatenate([each.labels for each in problems])

@@ -65,9 +65,9 @@ class SequentialTrainer:
         """Loss of the second model less that of the first on each device's images, by class."""
         return self._local.compare(models, devices, first, second, share)
 
-    def survey(self, models: Singles, devices: Ints) -> Survey:
+    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
         """Mean loss by class of every model on every device's training images."""
-        return self._local.survey(models, devices)
+        return self._local.survey(models, devices, images)
 
     def _remembered(self, model: Singles, share: str) -> dict[int, tuple[float, float]]:
         """What is known of a model: a stopped or frozen one is evaluated once, not every round."""

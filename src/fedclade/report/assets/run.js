@@ -55,8 +55,9 @@ chart("tree-chart", () => {
     const [from, to] = [at(node.born_round), at(node.split ? node.split.round : lastRound)];
     const facts = `model ${node.name}: ${node.members.length} devices (${spans(node.members)})`;
     const why = node.split
-      ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}, similarity gap ${node.split.gap.toFixed(2)}` +
-        (node.split.trial ? `, held-out images agree (p = ${node.split.trial.p_group.toExponential(0)})` : "")
+      ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}` +
+        (node.split.trial ? `: held-out images tell the groups apart (p = ${node.split.trial.p_group.toExponential(0)})`
+          : `, similarity gap ${node.split.gap.toFixed(2)}`)
       : node.merged_into ? `<br>merged into ${node.merged_into}`
       : `<br>worst ${percent(node.accuracy_min)}, mean ${percent(node.accuracy_mean)}`;
     traces.push({
@@ -153,16 +154,23 @@ chart("norms-chart", () => {
   } };
 });
 
-// -------------------------------------------------------------------------------- similarity
+// -------------------------------------------------------------------------------- likeness
 
-byId("similarity-section").hidden = !splits.length;
+const LIKENESS = {
+  similarity: { scale: "cosine", says: "Cosine similarity of the devices' updates: 1 is the same direction, 0 unrelated, −1 opposite." },
+  kinship: { scale: "help", says: "Whose training helps whom: how much better than others two devices do with each other's model " +
+    "(above 0), or worse (below), class by class, on a scale on which 1 is the most there is." },
+};
+
+byId("likeness-section").hidden = !splits.length;
 if (splits.length) {
   byId("split").append(...splits.map((split, i) =>
     element("option", { value: i }, `round ${split.round}: model ${split.node}, ${split.devices.length} devices`)));
-  byId("split").addEventListener("change", () => draw("similarity-chart"));
-  chart("similarity-chart", () => {
+  byId("split").addEventListener("change", () => draw("likeness-chart"));
+  chart("likeness-chart", () => {
     const split = splits[Number(byId("split").value)], size = split.devices.length;
-    const flat = numbers(split.similarity);
+    const flat = numbers(split.likeness), { scale, says } = LIKENESS[split.by];
+    byId("likeness-line").textContent = says;
     const z = split.devices.map((_, i) => Array.from(flat.subarray(i * size, (i + 1) * size), (v) => v / 127));
     const names = split.devices.map((device) => `${device}`), cut = split.first - 0.5;
     const border = { line: { color: "#000000", width: 2 }, layer: "above" };
@@ -172,10 +180,10 @@ if (splits.length) {
         type: "heatmap", x: names, y: names, z, zmin: -1, zmax: 1, zmid: 0,
         colorscale: [[0, "#b35806"], [0.25, "#f1a340"], [0.5, "#f7f7f7"], [0.75, "#67a9cf"], [1, "#2166ac"]],
         hovertemplate: "devices %{y} and %{x}: %{z:.2f}<extra></extra>",
-        colorbar: { title: { text: "cosine" }, thickness: 12, len: 0.9 },
+        colorbar: { title: { text: scale }, thickness: 12, len: 0.9 },
       }],
       layout: {
-        height: Math.min(680, byId("similarity-chart").clientWidth + 40),
+        height: Math.min(680, byId("likeness-chart").clientWidth + 40),
         margin: { l: 40, r: 10, t: 10, b: 50 },
         xaxis: axis({ title: "device", type: "category", constrain: "domain", ...ticks }),
         yaxis: axis({ title: "device", type: "category", autorange: "reversed", scaleanchor: "x", constrain: "domain", ...ticks }),
