@@ -43,6 +43,7 @@ NETS = (
 RATES_AND_EPOCHS = ((1.0, 5), (3.0, 1), (0.3, 10), (1.0, 10), (3.0, 5), (1.0, 1), (0.3, 5))
 IMAGES = {"mnist5k": 5000, "digits": 1797, "femnist": 4800, "cifar10": 4800}
 ROUNDS = {1: 60, 5: 30, 10: 25}
+LATER = 3  # no splits in the first third of the rounds, to compare with
 
 Cell = dict[str, Any]
 
@@ -53,19 +54,23 @@ def cells() -> Iterator[Cell]:
     for groups in GROUPS:
         for source, model in NETS:
             for _ in range(2 if model == "mlp" and source != "cifar10" else 1):
-                yield _cell(source, model, groups, *next(settings), f"α = {next(skews)}", next(sizes))
+                yield cell_of(source, model, groups, *next(settings), f"α = {next(skews)}", next(sizes))
     for seed in (1, 2):
         for alone in ALONE:
             for source, model in NETS if seed == 1 else NETS[:3]:
-                yield _cell(source, model, alone, *next(settings), "", next(sizes), seed=seed)
-    for groups in GROUPS:
+                yield cell_of(source, model, alone, *next(settings), "", next(sizes), seed=seed)
+    for nets in (NETS[:3], NETS[3:6]):
+        for groups in GROUPS:
+            for source, model in nets:
+                yield cell_of(source, model, groups, *next(settings), "α = 1.0", "equal", part="half")
+        for source, model in nets:
+            yield cell_of(source, model, "i.i.d.", *next(settings), "", "equal", part="half")
+    for alone in list(ALONE)[1:]:
         for source, model in NETS[:3]:
-            yield _cell(source, model, groups, *next(settings), "α = 1.0", "equal", part="half")
-    for source, model in NETS[:3]:
-        yield _cell(source, model, "i.i.d.", *next(settings), "", "equal", part="half")
+            yield cell_of(source, model, alone, *next(settings), "", "equal", part="half")
 
 
-def _cell(
+def cell_of(
     source: str,
     model: str,
     groups: str,
@@ -76,6 +81,7 @@ def _cell(
     part: str = "all",
     seed: int = 1,
 ) -> Cell:
+    """One population and how it trains; ``skew``: within groups, as text."""
     name = "; ".join(
         filter(None, (f"{source} {model}", groups, skew, sizes, f"E = {epochs}, η × {rate:g}", f"{part} take part"))
     )
@@ -121,8 +127,20 @@ def config_of(cell: Cell) -> dict[str, Any]:
 
 
 def run(cell: Cell) -> Cell:
-    """The outcome of a cell, and the best that any fixed thresholds could have done for its first split."""
-    experiment = Experiment(config_of(cell))
+    """The outcome of a cell; for MLPs also that of later splits, and of the best fixed thresholds for the first one."""
+    config = config_of(cell)
+    outcome = _outcome(Experiment(config))
+    if cell["groups"] in GROUPS and cell["model"] == "mlp" and cell["part"] == "all":
+        later = config | {"clustering": {"warmup_rounds": config["run"]["rounds"] // LATER}}
+        outcome["later_mean"] = _outcome(Experiment(later))["accuracy_mean"]
+        unsplit = Experiment(config)
+        outcome["best_thresholds"] = best_thresholds(
+            unsplit.trainer, unsplit.population.samples, unsplit.population.group, outcome["rounds"]
+        )
+    return cell | outcome
+
+
+def _outcome(experiment: Experiment) -> Cell:
     server, group = experiment.server, experiment.population.group
     state, first, record = server.initial_state(), None, None
     while server.finished(state) is None:
@@ -133,8 +151,9 @@ def run(cell: Cell) -> Cell:
             first = state.round
     assert record is not None
     assert record.evaluation is not None
+    experiment.trainer.close()
     own, one = record.evaluation.accuracy, record.evaluation.conventional_accuracy
-    outcome = {
+    return {
         "adjusted_rand_index": float(adjusted_rand_score(group, state.tree.leaf_of())),
         "clusters": len(state.tree.leaves()),
         "first_right_split": first,
@@ -144,12 +163,6 @@ def run(cell: Cell) -> Cell:
         "one_model_min": float(one.min()),
         "rounds": state.round,
     }
-    if cell["groups"] in GROUPS and cell["model"] == "mlp" and cell["part"] == "all":
-        outcome["best_thresholds"] = best_thresholds(
-            experiment.trainer, experiment.population.samples, group, state.round
-        )
-    experiment.trainer.close()
-    return cell | outcome
 
 
 def best_thresholds(trainer: Trainer, samples: np.ndarray, group: np.ndarray, rounds: int) -> int | None:
@@ -187,7 +200,8 @@ def tables(results: list[Cell]) -> str:
         for groups in (*GROUPS, *ALONE):
             mine = [r for r in results if r["groups"] == groups and r["part"] == part]
             if mine:
-                rows.append((groups, part, len(mine), sum(map(right, mine)), *_splits(mine), _harm(mine)))
+                gains = _gains(mine, "one_model_mean"), _gains([r for r in mine if "later_mean" in r], "later_mean")
+                rows.append((groups, part, len(mine), sum(map(right, mine)), *_splits(mine), *gains))
     head = (
         "population",
         "take part",
@@ -197,6 +211,7 @@ def tables(results: list[Cell]) -> str:
         "fixed thresholds at best (median)",
         "no later than they",
         "mean accuracy over one model's, points",
+        "over splits after a third of the rounds",
     )
     misses = [
         (
@@ -234,7 +249,7 @@ def _splits(results: list[Cell]) -> tuple[str, str, str]:
     both = [(r["first_right_split"], r["best_thresholds"]) for r in results if "best_thresholds" in r]
     firsts = [r["first_right_split"] for r in results if r["first_right_split"] is not None]
     fixed = [theirs for _, theirs in both if theirs is not None]
-    sooner = sum(ours is not None and (theirs is None or ours <= theirs) for ours, theirs in both)
+    sooner = sum(theirs is None or (ours is not None and ours <= theirs) for ours, theirs in both)
     return (
         f"{np.median(firsts):g}" if firsts and results[0]["groups"] in GROUPS else "",
         f"{np.median(fixed):g} ({len(both) - len(fixed)} never)" if fixed else "",
@@ -242,9 +257,9 @@ def _splits(results: list[Cell]) -> tuple[str, str, str]:
     )
 
 
-def _harm(results: list[Cell]) -> str:
-    differences = [100 * (r["accuracy_mean"] - r["one_model_mean"]) for r in results]
-    return f"{np.median(differences):+.1f} (least {min(differences):+.1f})"
+def _gains(results: list[Cell], over: str) -> str:
+    differences = [100 * (r["accuracy_mean"] - r[over]) for r in results]
+    return f"{np.median(differences):+.1f} (least {min(differences):+.1f})" if differences else ""
 
 
 def main() -> None:

@@ -95,6 +95,15 @@ def test_the_grid_of_populations_goes_on_where_it_stopped_and_puts_its_tables_in
 
 
 @pytest.mark.slow
+def test_populations_without_groups_are_tried_and_not_split():
+    from benchmarks.false_splits import POPULATIONS, tried
+
+    for population in POPULATIONS:
+        cuts, splits = tried(population, seed=1)
+        assert (cuts >= 5, splits) == (True, 0)
+
+
+@pytest.mark.slow
 def test_the_table_of_attacks_tells_what_was_rejected():
     from benchmarks.attacks import row
 
