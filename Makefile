@@ -12,10 +12,10 @@ run: .venv/installed
 	$(BIN)/fedclade run quickstart
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 test-slow: .venv/installed
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 lint: .venv/installed
 	$(BIN)/ruff format --check .
