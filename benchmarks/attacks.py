@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from benchmarks.clustering import played
 from benchmarks.machine import markdown
 from fedclade.config import AttackConfig
 from fedclade.experiments import Experiment
@@ -27,13 +28,9 @@ def row(population: str, models: str, kind: str) -> tuple[str, ...]:
     """One run."""
     overrides = [*POPULATIONS[population], *MODELS[models], "run.evaluate_every=40", "run.conventional=frozen"]
     experiment = Experiment("quickstart", [*overrides, f"attack.kind={kind}"])
-    server, state, rejected, record = experiment.server, experiment.server.initial_state(), 0, None
-    while server.finished(state) is None:
-        result = server.step(state)
-        assert result is not None
-        state, record = result
+    rejected = 0
+    for state, record in played(experiment):  # noqa: B007 - the last ones are used below
         rejected += sum(event.kind == "rejected" for event in record.events)
-    assert record is not None
     assert record.evaluation is not None
     trainer = experiment.trainer
     hostile = trainer.hostile if isinstance(trainer, HostileTrainer) else np.zeros(0, dtype=np.int64)
@@ -41,7 +38,6 @@ def row(population: str, models: str, kind: str) -> tuple[str, ...]:
     honest = np.setdiff1d(np.arange(len(leaf_of)), hostile)
     alone = sum(set(np.flatnonzero(leaf_of == name)) <= set(hostile.tolist()) for name in set(leaf_of.tolist()))
     accuracy = record.evaluation.accuracy[honest]
-    trainer.close()
     return (
         population,
         models,

@@ -20,6 +20,7 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.machine import around, markdown
 from fedclade.clustering import bipartition, cosine_similarity, update_norms
 from fedclade.experiments import Experiment
+from fedclade.state import RoundRecord, ServerState
 from fedclade.training import Trainer
 
 GROUPS = {
@@ -141,17 +142,11 @@ def run(cell: Cell) -> Cell:
 
 
 def _outcome(experiment: Experiment) -> Cell:
-    server, group = experiment.server, experiment.population.group
-    state, first, record = server.initial_state(), None, None
-    while server.finished(state) is None:
-        result = server.step(state)
-        assert result is not None
-        state, record = result
+    group, first = experiment.population.group, None
+    for state, record in played(experiment):  # noqa: B007 - the last ones are used below
         if first is None and len(state.tree.leaves()) > 1 and _pure(np.array(state.tree.leaf_of()), group):
             first = state.round
-    assert record is not None
     assert record.evaluation is not None
-    experiment.trainer.close()
     own, one = record.evaluation.accuracy, record.evaluation.conventional_accuracy
     return {
         "adjusted_rand_index": float(adjusted_rand_score(group, state.tree.leaf_of())),
@@ -163,6 +158,17 @@ def _outcome(experiment: Experiment) -> Cell:
         "one_model_min": float(one.min()),
         "rounds": state.round,
     }
+
+
+def played(experiment: Experiment) -> Iterator[tuple[ServerState, RoundRecord]]:
+    """A run round by round, of which nothing is kept."""
+    server, state = experiment.server, experiment.server.initial_state()
+    while server.finished(state) is None:
+        result = server.step(state)
+        assert result is not None
+        state, record = result
+        yield state, record
+    experiment.trainer.close()
 
 
 def best_thresholds(trainer: Trainer, samples: np.ndarray, group: np.ndarray, rounds: int) -> int | None:

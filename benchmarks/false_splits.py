@@ -10,7 +10,7 @@ from functools import partial
 
 from scipy.stats import beta
 
-from benchmarks.clustering import cell_of, config_of
+from benchmarks.clustering import cell_of, config_of, played
 from benchmarks.machine import markdown
 from fedclade.experiments import Experiment
 
@@ -20,21 +20,14 @@ POPULATIONS = ("i.i.d.", "label skew, α = 0.5")
 def tried(population: str, seed: int) -> tuple[int, int]:
     """Cuts tried and splits made in one run."""
     cell = cell_of("digits", "mlp", population, 1.0, 5, "", "equal", seed=seed)
-    experiment = Experiment(config_of(cell))
-    server, state, kinds = experiment.server, experiment.server.initial_state(), list[str]()
-    while server.finished(state) is None:
-        result = server.step(state)
-        assert result is not None
-        state, record = result
-        kinds += [event.kind for event in record.events]
-    experiment.trainer.close()
+    kinds = [event.kind for _, record in played(Experiment(config_of(cell))) for event in record.events]
     splits = kinds.count("split")
     return splits + kinds.count("trial"), splits
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.false_splits", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=120)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     rows = []
