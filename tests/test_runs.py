@@ -332,6 +332,9 @@ def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Non
 
 
 TENSORS = "state/round-*.safetensors"
+EARLIER = rewrite(
+    "run.db", lambda old: old[:60] + (1).to_bytes(4, "big") + old[64:]
+)  # where SQLite keeps its user's version
 DAMAGE = {
     "truncated tensors": (rewrite(TENSORS, lambda old: old[: len(old) // 2]), "does not match its SHA-256"),
     "one changed bit": (rewrite(TENSORS, lambda old: old[:-1] + bytes([old[-1] ^ 1])), "does not match its SHA-256"),
@@ -348,6 +351,7 @@ DAMAGE = {
     "a page of zeros": (rewrite("run.db", lambda old: old[:8192] + bytes(4096) + old[12288:]), "run.db: damaged"),
     "emptied tables": (rewrite("run.db", lambda old: b""), "ends at round 0, before the checkpoint's 2"),
     "lost tables": (lambda folder: (folder / "run.db").unlink(), "ends at round 0, before the checkpoint's 2"),
+    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 2): run it anew"),
     "no TOML": (rewrite("config.toml", lambda old: b"[run"), "config.toml: not valid TOML"),
     "lost config": (lambda folder: (folder / "config.toml").unlink(), "no run here (config.toml is missing)"),
 }
@@ -448,6 +452,13 @@ def test_showing_a_damaged_run_says_what_is_damaged(name, finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / name).write_bytes(b"{" * 5000)
     assert f"{run / name}: damaged" in refusal("show-run", run)
+
+
+@pytest.mark.parametrize("command", ["show-run", "report"])
+def test_a_run_of_another_version_is_not_shown_but_said_to_be_one(command, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    EARLIER(run)
+    assert "is of another version of fedclade" in refusal(command, run)
 
 
 # -------------------------------------------------------------------------------- small parts

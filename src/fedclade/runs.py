@@ -40,7 +40,9 @@ from fedclade.errors import UserError
 from fedclade.server import Server
 from fedclade.state import CONVENTIONAL, RoundRecord, ServerState
 
-SCHEMA = """
+FORMAT = 2  # of run.db; another one is not read
+SCHEMA = f"""
+PRAGMA user_version = {FORMAT};
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
     test_samples INTEGER, distance_m REAL, power_w REAL, cpu_hz REAL);
 CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL, seconds REAL, makespan_seconds
@@ -420,6 +422,11 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """run.db, to read only."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != FORMAT and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise UserError(
+                    f"{path}: is of another version of fedclade (format {version}, not {FORMAT}): run it anew"
+                )
             yield db
     except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
         raise UserError(f"{path}: damaged: {error}") from error
