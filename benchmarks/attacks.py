@@ -38,6 +38,7 @@ def row(population: str, models: str, kind: str) -> tuple[str, ...]:
     honest = np.setdiff1d(np.arange(len(leaf_of)), hostile)
     alone = sum(set(np.flatnonzero(leaf_of == name)) <= set(hostile.tolist()) for name in set(leaf_of.tolist()))
     accuracy = record.evaluation.accuracy[honest]
+    trainer.close()
     return (
         population,
         models,

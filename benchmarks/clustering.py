@@ -130,14 +130,17 @@ def config_of(cell: Cell) -> dict[str, Any]:
 def run(cell: Cell) -> Cell:
     """The outcome of a cell; for MLPs also that of later splits, and of the best fixed thresholds for the first one."""
     config = config_of(cell)
-    outcome = _outcome(Experiment(config))
+    experiment = Experiment(config)
+    outcome = _outcome(experiment)
     if cell["groups"] in GROUPS and cell["model"] == "mlp" and cell["part"] == "all":
-        later = config | {"clustering": {"warmup_rounds": config["run"]["rounds"] // LATER}}
-        outcome["later_mean"] = _outcome(Experiment(later))["accuracy_mean"]
-        unsplit = Experiment(config)
+        population = experiment.population
         outcome["best_thresholds"] = best_thresholds(
-            unsplit.trainer, unsplit.population.samples, unsplit.population.group, outcome["rounds"]
+            experiment.trainer, population.samples, population.group, outcome["rounds"]
         )
+        later = Experiment(config | {"clustering": {"warmup_rounds": config["run"]["rounds"] // LATER}})
+        outcome["later_mean"] = _outcome(later)["accuracy_mean"]
+        later.trainer.close()
+    experiment.trainer.close()
     return cell | outcome
 
 
@@ -161,14 +164,13 @@ def _outcome(experiment: Experiment) -> Cell:
 
 
 def played(experiment: Experiment) -> Iterator[tuple[ServerState, RoundRecord]]:
-    """A run round by round, of which nothing is kept."""
+    """A run round by round, of which nothing is kept; its trainer is left open."""
     server, state = experiment.server, experiment.server.initial_state()
     while server.finished(state) is None:
         result = server.step(state)
         assert result is not None
         state, record = result
         yield state, record
-    experiment.trainer.close()
 
 
 def best_thresholds(trainer: Trainer, samples: np.ndarray, group: np.ndarray, rounds: int) -> int | None:

@@ -20,7 +20,9 @@ POPULATIONS = ("i.i.d.", "label skew, α = 0.5")
 def tried(population: str, seed: int) -> tuple[int, int]:
     """Cuts tried and splits made in one run."""
     cell = cell_of("digits", "mlp", population, 1.0, 5, "", "equal", seed=seed)
-    kinds = [event.kind for _, record in played(Experiment(config_of(cell))) for event in record.events]
+    experiment = Experiment(config_of(cell))
+    kinds = [event.kind for _, record in played(experiment) for event in record.events]
+    experiment.trainer.close()
     splits = kinds.count("split")
     return splits + kinds.count("trial"), splits
 

@@ -332,9 +332,8 @@ def rewrite(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Non
 
 
 TENSORS = "state/round-*.safetensors"
-EARLIER = rewrite(
-    "run.db", lambda old: old[:60] + (1).to_bytes(4, "big") + old[64:]
-)  # where SQLite keeps its user's version
+# SQLite keeps its user's version there.
+EARLIER = rewrite("run.db", lambda old: old[:60] + (1).to_bytes(4, "big") + old[64:])
 DAMAGE = {
     "truncated tensors": (rewrite(TENSORS, lambda old: old[: len(old) // 2]), "does not match its SHA-256"),
     "one changed bit": (rewrite(TENSORS, lambda old: old[:-1] + bytes([old[-1] ^ 1])), "does not match its SHA-256"),

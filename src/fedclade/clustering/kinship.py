@@ -80,8 +80,7 @@ class Kinship:
 
     def likeness(self, devices: Ints) -> Singles:
         """How much more the training of two devices helps each other than it helps all; 1 is the most there is."""
-        signal, weight = _mutual(*self.among(devices))
-        close = signal / np.where(weight > 0, weight, np.inf)
+        close = _closeness(*_mutual(*self.among(devices)))
         np.fill_diagonal(close, 0.0)
         close /= max(np.abs(close).max(), 1e-12)
         np.fill_diagonal(close, 1.0)
@@ -186,6 +185,11 @@ def _mutual(signal: Floats, weight: Floats) -> tuple[Floats, Floats]:
     return signal, weight
 
 
+def _closeness(signal: Floats, weight: Floats) -> Floats:
+    """The mean signal of each pair; 0 where nothing is known of it."""
+    return np.asarray(signal / np.where(weight > 0, weight, np.inf))
+
+
 def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     """The groups with the greatest strength found, two unless more are clearly stronger.
 
@@ -195,7 +199,7 @@ def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     count = len(signal)
     if count < 2 or not signal.any():
         return None
-    close = signal / np.where(weight > 0, weight, np.inf) - np.diag(np.full(count, np.inf))
+    close = _closeness(signal, weight) - np.diag(np.full(count, np.inf))
     merges = linkage(
         squareform(close.max() - np.where(np.isfinite(close), close, close.max()), checks=False), "average"
     )
