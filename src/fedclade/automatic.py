@@ -35,14 +35,15 @@ from fedclade.training import Share
 IMAGES = 256  # of a device, about, on which it looks at the others' models
 FEW_DEVICES = 1000  # more in all are cut by similarity alone: kinship is K × K
 KNOWN = 0.9  # of the members have answered, or had `max_age` rounds for it, before a cut is tried
-MOVE_LEVEL = 0.001
-PLACE_LEVEL = 0.01  # for devices not heard since their cluster came to be
+MOVE_LEVEL = 0.05
 NO_DOUBT = 0.5  # level for devices that are nowhere at home yet
 CONGRUENT = 0.05  # p-value above which nothing tells two clusters apart, and neither loses by a merger
+VOICES = 0.5  # of the members of either cluster, at least, are asked about a merger
 WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
 
 
 Basis: TypeAlias = Literal["similarity", "kinship"]  # of updates; or by whose training helps whom
+COUNTS_AS: Mapping[Basis, float] = {"kinship": 1.25, "similarity": 5.0}  # cuts, if both are tried: 4/5 and 1/5 of level
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Automatic:
             return None, replace(outlook, next_trial=state.round + 1), []
         guesses, best = self._guesses(state, recent, similarity), None
         for by, side in guesses.items():
-            trial = self._trial(state, leaf, recent, side, fresh, len(guesses))
+            trial = self._trial(state, leaf, recent, side, fresh, COUNTS_AS[by] if len(guesses) > 1 else 1.0)
             if trial is None:
                 continue
             if trial.passed(self.config.level):
@@ -106,7 +107,7 @@ class Automatic:
                     known = state.kinship if by == "kinship" else None
                     likeness = similarity if known is None else known.likeness(recent)
                     return Cut(recent, side, facts, likeness, by, trial), outlook, []
-            best = trial if best is None or trial.p_group < best.p_group else best
+            best = trial if best is None or trial.p_value < best.p_value else best
         if best is None:  # no cut, or none of which both sides were just heard
             return None, replace(outlook, next_trial=state.round + 1) if guesses else refused, []
         return None, refused, [Event("trial", leaf.name, detail={"passed": False, **vars(best)})]
@@ -129,20 +130,27 @@ class Automatic:
         return found
 
     def _trial(
-        self, state: ServerState, leaf: Node, devices: Ints, side: Bools, fresh: Fresh, cuts: int
+        self, state: ServerState, leaf: Node, devices: Ints, side: Bools, fresh: Fresh, cuts: float
     ) -> Trial | None:
-        """Both children's models, and their parent's, on the held-out images of the devices just heard."""
+        """Both children's models, and their parent's, on the held-out images of the devices just heard.
+
+        The models are made of all members' last updates, where these are kept whole: that is for the trial alone.
+        """
         here = np.isin(devices, fresh.devices)
-        asked, side = devices[here], side[here]
-        if not large_enough(side, self.config.min_cluster_size):
+        asked, asked_side = devices[here], side[here]
+        if not large_enough(asked_side, self.config.min_cluster_size):
             return None
-        parts = asked[~side], asked[side], asked
+        if self.config.sketch is None:
+            fresh = Fresh(devices, state.updates[devices])
+        else:
+            devices, side = asked, asked_side
+        parts = devices[~side], devices[side], devices
         sound = [without_harm(state, part) for part in parts]  # what is of another kind looks like harm before the cut
         averaged = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
         models = np.stack([fresh.average(state.models[leaf.name], part, self.samples) for part in averaged])
-        first, own = np.zeros_like(asked), side.astype(np.int64)
+        first, own = np.zeros_like(asked), asked_side.astype(np.int64)
         preference = self.asking.compare(models, asked, first, first + 1)
-        return Trial.of(side, preference, self.asking.compare(models, asked, own, first + 2), cuts)
+        return Trial.of(asked_side, preference, self.asking.compare(models, asked, own, first + 2), cuts)
 
     # -------------------------------------------------------------------------------- stopping
 
@@ -170,12 +178,18 @@ class Automatic:
         names = [leaf.name for leaf in state.tree.leaves()]
         if len(names) < 2 or len(heard) == 0:
             return state, []
-        tree, moves = self.replaced(state.tree, state.models, heard, heard, MOVE_LEVEL)
+        tree, moves = self.replaced(state.tree, state.models, heard, heard)
         state, merges = self._merged(replace(state, tree=tree), heard)
         return state, moves + merges
 
     def replaced(
-        self, tree: Tree, models: Mapping[str, Singles], devices: Ints, doubted: Ints, level: float
+        self,
+        tree: Tree,
+        models: Mapping[str, Singles],
+        devices: Ints,
+        doubted: Ints,
+        kind: Literal["moved", "placed"] = "moved",
+        level: float = MOVE_LEVEL,
     ) -> tuple[Tree, list[Event]]:
         """Doubted devices, among those asked, in the leaf whose members' preferences they share, class by class."""
         if len(doubted) == 0:
@@ -194,7 +208,6 @@ class Automatic:
                 continue
             last = len(tree.nodes[source].devices) == 1
             tree = tree.merge(source, target.name) if last else tree.move(device, target.name)
-            kind = "moved" if level == MOVE_LEVEL else "placed"
             events.append(Event(kind, target.name, device, {"from": source, "gain": gain, "p_value": p_value}))
         return tree, events
 
@@ -222,6 +235,8 @@ class Automatic:
         self, state: ServerState, heard: Ints, pair: tuple[str, str]
     ) -> tuple[ServerState, list[Event]]:
         members = [state.tree.members(name) for name in pair]
+        if min(np.isin(each, heard).mean() for each in members) < VOICES:
+            return state, []
         weights = np.array([self.samples[each].sum() for each in members], dtype=np.float64)
         both = np.stack([state.models[name] for name in pair])
         together = ((weights / weights.sum()).astype(np.float32) @ both).astype(np.float32)

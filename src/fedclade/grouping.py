@@ -12,7 +12,7 @@ import numpy as np
 
 from fedclade.arrays import Floats, Ints, Singles
 from fedclade.asking import Asking
-from fedclade.automatic import NO_DOUBT, PLACE_LEVEL, WORSE, Automatic, Cut, losses_of, without_harm
+from fedclade.automatic import NO_DOUBT, WORSE, Automatic, Cut, losses_of, without_harm
 from fedclade.clustering import (
     ROOT,
     Node,
@@ -69,9 +69,9 @@ class Grouping:
             born = np.array([tree.nodes[name].born_round for name in tree.leaf_of()])
             waiting = computing[(state.last_heard < born)[computing]]
             known = waiting[state.last_heard[waiting] > 0]
-            tree, events = self.automatic.replaced(tree, state.models, computing, known, PLACE_LEVEL)
+            tree, events = self.automatic.replaced(tree, state.models, computing, known, "placed")
             new = np.setdiff1d(waiting, known)
-            tree, more = self.automatic.replaced(tree, state.models, computing, new, NO_DOUBT)
+            tree, more = self.automatic.replaced(tree, state.models, computing, new, "placed", NO_DOUBT)
             return tree, events + more
         new = computing[state.last_heard[computing] == 0]
         if len(new) == 0:

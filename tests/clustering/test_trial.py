@@ -138,14 +138,16 @@ def trial(**facts: object) -> Trial:
     return replace(Trial(0.3, 1e-6, (0.2, 0.1), (0.01, 0.02)), **facts)
 
 
-def test_a_trial_is_passed_if_there_are_groups_and_both_gain_by_the_split():
+def test_a_trial_is_passed_if_there_are_groups_and_both_gain_by_the_split_one_of_them_beyond_doubt():
     assert trial().passed(0.001)
     assert not trial(p_group=0.001).passed(0.001)
-    assert not trial(p_parent=(0.05, 0.01)).passed(0.001)
-    assert not trial(p_parent=(0.01, 0.05)).passed(0.001)
+    for one in (0.01, 0.05):
+        for other, gains in ((0.05, True), (0.49, True), (0.5, False), (0.96, False)):
+            assert trial(p_parent=(one, other)).passed(0.001) == (gains and one < 0.05)
+            assert trial(p_parent=(other, one)).passed(0.001) == (gains and one < 0.05)
 
 
-def test_the_best_of_many_cuts_must_be_so_much_better():
+def test_one_of_many_cuts_must_be_so_much_better():
     assert trial(p_group=3e-4, cuts=3).p_value == pytest.approx(9e-4)
     assert trial(p_group=3e-4, cuts=3).passed(0.001)
     assert not trial(p_group=3e-4, cuts=4).passed(0.001)

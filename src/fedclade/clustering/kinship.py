@@ -9,7 +9,7 @@ With loss[k, m, c] of device k's images of class c under device m's model, weigh
 
     -loss[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
 
-``strength`` is the t-value of δ, but for a factor, if a cut is right; ``kindred_cut`` looks for the greatest.
+``strength`` is the t-value of δ, but for a factor, if groups are right; ``kindred_cut`` looks for the likeliest ones.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +28,6 @@ FITS = 12  # of two effects in turn
 FEW_GAIN, ENOUGH, AGAIN = 0.05, 4, 3  # of those asked; devices asked, at least; surveys in a row
 USUAL = 0.6  # quantile of how much good a device's training does to others
 GROUPS = 8  # at most, that a cluster is thought to consist of at first
-CLEARLY = 0.9  # more than two groups must be so much stronger: among more of them there is more choice
 CORE = 64  # devices at most that the others are asked about in one trial, and that are cut first
 
 
@@ -147,13 +146,13 @@ def strength(labels: Ints, signal: Floats, weight: Floats) -> float:
 def kindred_cut(signal: Floats, weight: Floats, min_size: int) -> Bools | None:
     """Membership in the second child of the best cut that was found; None if there is none.
 
-    The groups for which the signal speaks most strongly are looked for first, two or more of them, and then dealt into
-    two children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
+    The groups that are likeliest by the signal are looked for first, two or more of them, and then dealt into two
+    children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
     devices those are cut about whom most is known; the others join the child that suits them better.
     """
     signal, weight = _mutual(signal, weight)
     core = np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[:CORE])
-    labels = _strongest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size)
+    labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size)
     if labels is None:
         return None
     groups = range(labels.max() + 1)
@@ -190,8 +189,8 @@ def _closeness(signal: Floats, weight: Floats) -> Floats:
     return np.asarray(signal / np.where(weight > 0, weight, np.inf))
 
 
-def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
-    """The groups with the greatest strength found, two unless more are clearly stronger.
+def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
+    """The likeliest groups found: their strength, set against the number of ways to deal the devices into so many.
 
     Starts climb by one device at a time: average linkage, cut into two groups and more; the leading eigenvector's
     signs; every device with the one closest to it against the rest.
@@ -208,13 +207,17 @@ def _strongest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     vectors = np.linalg.eigh(signal / np.sqrt(np.outer(pull, pull) + 1e-12))[1]
     pairs = np.eye(count, dtype=bool) | (np.arange(count) == close.argmax(axis=1)[:, None])
     starts += [*pairs.astype(np.int64), (vectors[:, -1] > 0).astype(np.int64)]
-    best, strongest = None, -np.inf
+    known = weight > 0
+    noise = 2 * float((signal[known] ** 2 / weight[known]).mean())  # squared; every pair counts twice in a strength
+    best, likeliest = None, -np.inf
     for start in starts:
         labels = np.unique(_climbed(start, signal, weight), return_inverse=True)[1]
-        two = labels.max() == 1 and large_enough(labels == 1, min_size)
-        found = strength(labels, signal, weight) * (1.0 if two else CLEARLY)
-        if found > strongest:
-            best, strongest = labels, found
+        groups = int(labels.max()) + 1
+        if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
+            continue
+        likelihood = max(0.0, strength(labels, signal, weight)) ** 2 / (2 * noise) - count * np.log(groups)
+        if likelihood > likeliest:
+            best, likeliest = labels, likelihood
     return best
 
 
