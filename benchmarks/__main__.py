@@ -14,7 +14,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; none: all")
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything still work?")
     parser.add_argument("--no-peers", action="store_true", help="round: without the other simulators")
-    parser.add_argument("--repeats", type=int, help="round: rounds of each contestant (5; with --quick 2)")
+    parser.add_argument("--repeats", type=int, help="round: rounds of each contestant (5; with --quick 1)")
     parser.add_argument(
         "--skip", metavar="TEXT", help='round: without such settings, e.g. "2 threads" on a busy machine'
     )
@@ -24,7 +24,7 @@ def main() -> None:
     unknown = set(arguments.names) - set(NAMES)
     if unknown or (arguments.repeats is not None and arguments.repeats < 1):
         parser.error(f"no such benchmark: {', '.join(unknown)}" if unknown else "--repeats must be at least 1")
-    repeats = arguments.repeats or (2 if arguments.quick else 5)
+    repeats = arguments.repeats or (1 if arguments.quick else 5)
     options = Options(arguments.quick, not arguments.no_peers, repeats, arguments.skip)
     for name in arguments.names or NAMES:
         print(f"## {name}\n", flush=True)
