@@ -258,7 +258,7 @@ def test_a_device_whose_data_become_those_of_another_group_is_moved_there(device
     assert move.detail["gain"] > 0
     expected = ["0.0"] * 8 + ["0.1"] * 4
     expected[device] = home
-    assert adjusted_rand_score(expected, state.tree.leaf_of()) == 1.0  # a trial in that very round was in vain
+    assert adjusted_rand_score(expected, state.tree.leaf_of()) == 1.0  # a split in that very round is mended
 
 
 def with_a_false_split(state: ServerState, second: Sequence[int]) -> ServerState:

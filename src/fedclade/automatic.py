@@ -29,7 +29,7 @@ from fedclade.clustering import (
 from fedclade.clustering.kinship import CORE, STEP, large_enough
 from fedclade.config import Config
 from fedclade.randomness import generator
-from fedclade.state import Event, Fresh, ServerState, index, stack
+from fedclade.state import Event, Fresh, ServerState, index, rows_of, stack
 from fedclade.training import Share
 
 IMAGES = 256  # of a device, about, on which it looks at the others' models
@@ -81,7 +81,9 @@ class Automatic:
         if len(columns) > CORE:
             draws = generator(self.seed, "survey", state.round)
             columns = np.sort(draws.choice(columns, CORE, replace=False))
-        updates = fresh.updates[np.isin(fresh.devices, columns)] if self.config.sketch else state.updates[columns]
+        updates = (
+            fresh.updates[np.isin(fresh.devices, columns)] if self.config.sketch else rows_of(state.updates, columns)
+        )
         model = state.models[leaf.name][None]
         models = np.concatenate([model + np.float32(STEP) * updates, model])
         survey = self.asking.survey(models, asked, IMAGES)
@@ -102,7 +104,7 @@ class Automatic:
             if trial is None:
                 continue
             if trial.passed(self.config.level):
-                facts = cut_facts(similarity, side, state.updates[recent], self.config)
+                facts = cut_facts(similarity, side, rows_of(state.updates, recent), self.config)
                 if gamma_test(facts):
                     known = state.kinship if by == "kinship" else None
                     likeness = similarity if known is None else known.likeness(recent)
@@ -141,7 +143,7 @@ class Automatic:
         if not large_enough(asked_side, self.config.min_cluster_size):
             return None
         if self.config.sketch is None:
-            fresh = Fresh(devices, state.updates[devices])
+            fresh = Fresh(devices, rows_of(state.updates, devices))
         else:
             devices, side = asked, asked_side
         parts = devices[~side], devices[side], devices

@@ -35,7 +35,7 @@ from fedclade.clustering import (
 from fedclade.config import Config
 from fedclade.edge.latency import local_steps
 from fedclade.randomness import generator
-from fedclade.state import ClusterRecord, Event, Fresh, ServerState, stack
+from fedclade.state import ClusterRecord, Event, Fresh, ServerState, rows_of, stack
 
 ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
 MIN_TELLING = 2  # of devices heard before, to tell what is usual without the others
@@ -218,7 +218,7 @@ class Grouping:
         if len(recent) == 0:
             return Norms(0.0, 0.0, 0)
         clustering, training = self.config.clustering, self.config.training
-        updates = _rows(state.updates, recent)
+        updates = rows_of(state.updates, recent)
         if clustering.norm == "per-step":
             rate = training.learning_rate * training.learning_rate_decay ** (state.last_heard[recent] - 1.0)
             updates = np.asarray(updates / (rate * self.steps[recent])[:, None], dtype=np.float32)
@@ -236,7 +236,7 @@ class Grouping:
     def _similarity(self, state: ServerState, name: str) -> tuple[Ints, Singles]:
         """The members whose updates are young enough, and their similarities."""
         rows = self._recent(state, state.tree.members(name))
-        return rows, discounted(cosine_similarity(_rows(state.updates, rows)), self._trust(state, rows))
+        return rows, discounted(cosine_similarity(rows_of(state.updates, rows)), self._trust(state, rows))
 
     def _cut(self, state: ServerState, name: str) -> Cut | None:
         """Cut by similarity the members whose updates are young enough; None if no cut is possible."""
@@ -245,7 +245,7 @@ class Grouping:
         side = bipartition(similarity, config.bipartition, config.min_cluster_size)
         if side is None:
             return None
-        return Cut(rows, side, cut_facts(similarity, side, _rows(state.updates, rows), config), similarity)
+        return Cut(rows, side, cut_facts(similarity, side, rows_of(state.updates, rows), config), similarity)
 
     def _carried_out(self, state: ServerState, name: str, cut: Cut) -> Tree:
         """Members whom the cut does not name go where their last known update is closer to."""
@@ -274,8 +274,3 @@ def _split_event(node: Node, cut: Cut) -> Event:
     if cut.trial is not None:
         detail |= vars(cut.trial)
     return Event("split", node.name, detail=detail, likeness=(cut.devices, cut.likeness))
-
-
-def _rows(updates: Singles, devices: Ints) -> Singles:
-    """The rows of some devices, in order; not a copy where that is all of them."""
-    return updates if len(devices) == len(updates) else updates[devices]

@@ -40,7 +40,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Fresh:
-    """The updates that arrived this round."""
+    """The updates that arrived this round; for a trial, the last ones of all members."""
 
     devices: Ints  # ascending
     updates: Singles  # one row each
@@ -54,6 +54,11 @@ class Fresh:
         weights = (counts / counts.sum()).astype(np.float32)
         updates = self.updates if len(rows) == len(self.devices) else self.updates[rows]
         return np.asarray(model + weights @ updates, dtype=np.float32)
+
+
+def rows_of(updates: Singles, devices: Ints) -> Singles:
+    """The rows of some devices, in order; not a copy where that is all of them."""
+    return updates if len(devices) == len(updates) else updates[devices]
 
 
 def stack(models: Mapping[str, Singles], names: list[str], parameters: int) -> Singles:
