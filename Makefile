@@ -6,16 +6,19 @@ ifneq ($(wildcard ../shared/data),)
 export FEDCLADE_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: run test test-slow lint bench clean
+.PHONY: run test test-slow coverage lint bench clean
 
 run: .venv/installed
 	$(BIN)/fedclade run quickstart
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+coverage: .venv/installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: .venv/installed
 	$(BIN)/ruff format --check .

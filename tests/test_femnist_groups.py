@@ -30,8 +30,8 @@ def test_an_iid_population_of_the_same_size_does_not_split(real_data, tmp_path):
             f"population.root={real_data}",
             "population.partition=iid",
             "incongruence.kind=none",
-            "run.rounds=10",
-            "run.evaluate_every=10",
+            "run.rounds=6",
+            "run.evaluate_every=6",
         ],
     )
     assert finished.summary["clusters"] == 1

@@ -304,6 +304,26 @@ def test_after_its_stop_a_cluster_hears_only_whom_phase_2_lets_go_on(overrides, 
     assert state.tree.nodes["0"].stopped_round == 1
 
 
+@pytest.mark.parametrize(("after_stop", "moved"), [("cover", 0.325), ("greedy", 0.4), ("round-robin", 0.4)])
+def test_after_a_stop_cover_counts_an_update_by_its_share_of_the_clusters_data(after_stop, moved):
+    few = (f"scheduling.after_stop={after_stop}", "scheduling.n_greedy=1")
+    server = make([[0.4], [0.3], [0.2]], *few, samples=[1, 2, 1], compute=[1, 2, 3], script={2: np.array([0])})
+    state, _ = play(server, 1)
+    assert model(state) == [0.3]
+    state, (record,) = play(server, 1, state)
+    assert (record.clusters[0].verdict, heard(record)) == ("stopped", [0])
+    assert model(state) == [moved]
+
+
+def test_hearing_everybody_after_a_stop_is_a_round_as_any_other():
+    spread = [[0.4], [0.3], [0.2]]
+    models = [
+        play(make(spread, f"scheduling.after_stop={rule}", "scheduling.policy=full"), 3)[0].models["0"]
+        for rule in ("cover", "greedy")
+    ]
+    np.testing.assert_array_equal(*models)
+
+
 def _pulls_hard_from(round_: int) -> Callable[[int], float]:
     """With targets at 4: updates of at most 0.4 first, then of more than 1."""
     return lambda now: 1.0 if now >= round_ else 0.1

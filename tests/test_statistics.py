@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from fedclade.statistics import Paired, Survey, bootstrap_interval, mean_over_time, paired
+from fedclade.statistics import Paired, Survey, bootstrap_interval, mean_over_time, misfit, paired
 
 VALUES = arrays(np.float64, st.integers(2, 8), elements=st.floats(-1e6, 1e6))
 
@@ -168,17 +168,29 @@ def test_where_there_is_no_difference_p_values_are_even(skewed):
 # -------------------------------------------------------------------------------- surveys
 
 
+@given(st.floats(0, 700), st.floats(0, 700))
+def test_a_misfit_is_from_0_to_1_and_never_smaller_for_a_larger_loss(one, other):
+    small, large = misfit(np.array(sorted((one, other))))
+    assert 0 <= small <= large <= 1
+    assert small == pytest.approx(1 - np.sqrt(np.exp(-min(one, other))))
+
+
+def test_an_image_on_which_a_model_is_sure_and_wrong_counts_no_more_than_two_of_an_even_chance():
+    assert misfit(np.array([np.inf])) == 1.0
+    assert misfit(np.array([np.log(4.0)])) == pytest.approx(0.5)
+
+
 @given(DIFFERENCES, st.integers(1, 4), st.integers(0, 99))
-def test_a_survey_is_the_mean_loss_by_device_model_and_class(triples, models, seed):
+def test_a_survey_is_the_mean_misfit_by_device_model_and_class(triples, models, seed):
     rows, labels, _ = (np.array(column) for column in zip(*triples, strict=True))
-    losses = np.random.default_rng(seed).normal(size=(models, len(rows)))
+    misfits = np.random.default_rng(seed).normal(size=(models, len(rows)))
     devices = int(rows.max()) + 2  # the last one has no images
-    found = Survey.of(losses, rows, labels, (devices, 3))
-    assert (found.samples.shape, found.loss.shape) == ((devices, 3), (devices, models, 3))
+    found = Survey.of(misfits, rows, labels, (devices, 3))
+    assert (found.samples.shape, found.misfit.shape) == ((devices, 3), (devices, models, 3))
     assert found.samples.dtype == np.int64
     for device, label in itertools.product(range(devices), range(3)):
         mine = [image for image, where in enumerate(zip(rows, labels, strict=True)) if where == (device, label)]
         assert found.samples[device, label] == len(mine)
         for model in range(models):
-            mean = sum(losses[model, image] for image in mine) / max(1, len(mine))
-            assert found.loss[device, model, label] == pytest.approx(mean, abs=1e-9)
+            mean = sum(misfits[model, image] for image in mine) / max(1, len(mine))
+            assert found.misfit[device, model, label] == pytest.approx(mean, abs=1e-9)

@@ -34,7 +34,6 @@ from fedclade.training import Share
 
 IMAGES = 256  # of a device, about, on which it looks at the others' models
 FEW_DEVICES = 1000  # more in all are cut by similarity alone: kinship is K × K
-KNOWN = 0.9  # of the members have answered, or had `max_age` rounds for it, before a cut is tried
 MOVE_LEVEL = 0.05
 NO_DOUBT = 0.5  # level for devices that are nowhere at home yet
 CONGRUENT = 0.05  # p-value above which nothing tells two clusters apart, and neither loses by a merger
@@ -115,11 +114,11 @@ class Automatic:
         return None, refused, [Event("trial", leaf.name, detail={"passed": False, **vars(best)})]
 
     def _enough_known(self, state: ServerState, leaf: Node) -> bool:
-        """Whether nearly all members answered, or had time enough to."""
+        """Whether all members answered, or had time enough to: who did not would be dealt blindly."""
         if state.kinship is None:
             return True
         answered = state.kinship.weight[list(leaf.devices)].any(axis=1)
-        return bool(answered.mean() >= KNOWN) or state.round - leaf.born_round >= self.config.age_limit
+        return bool(answered.all()) or state.round - leaf.born_round >= self.config.age_limit
 
     def _guesses(self, state: ServerState, recent: Ints, similarity: Singles) -> dict[Basis, Bools]:
         """By what the devices said of one another's models; by the similarity of their updates, if that differs."""

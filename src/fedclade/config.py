@@ -223,7 +223,8 @@ class SchedulingConfig(Section):
     after_stop: Literal["cover", "greedy", "round-robin", "freeze"] = Field(
         "cover",
         description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': everybody within a window when "
-        "its channel is good, the fastest (the paper), members in turn, nobody",
+        "its channel is good, and counts by its share of the cluster's data; the fastest (the paper); members in turn; "
+        "nobody",
     )
     n_greedy: int = Field(3, ge=1, description="devices that go on in a stopped cluster; the paper's is 1")
     recheck_every: int = Field(

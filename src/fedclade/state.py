@@ -45,13 +45,17 @@ class Fresh:
     devices: Ints  # ascending
     updates: Singles  # one row each
 
-    def average(self, model: Singles, devices: Ints, samples: Ints) -> Singles:
-        """The model moved by the updates of some of the devices, weighted by D_k; ``samples`` is of all."""
+    def average(self, model: Singles, devices: Ints, samples: Ints, among: Ints | None = None) -> Singles:
+        """The model moved by the updates of some of the devices, weighted by D_k; ``samples`` is of all.
+
+        ``among``: by its share of these devices' data, so that whoever is not heard holds the model where it is.
+        """
         rows = np.flatnonzero(np.isin(self.devices, devices))
         if len(rows) == 0:
             return model
         counts = samples[self.devices[rows]]
-        weights = (counts / counts.sum()).astype(np.float32)
+        total = (counts if among is None else samples[among]).sum()
+        weights = (counts / total).astype(np.float32)
         updates = self.updates if len(rows) == len(self.devices) else self.updates[rows]
         return np.asarray(model + weights @ updates, dtype=np.float32)
 

@@ -56,19 +56,28 @@ class Paired:
 
 @dataclass(frozen=True)
 class Survey:
-    """What devices said of models: their mean loss by class."""
+    """What devices said of models: their mean misfit by class."""
 
     samples: Ints  # device × class: training images; 0 everywhere: no answer
-    loss: Floats  # device × model × class, over those images or some of each class; 0 where there is no image
+    misfit: Floats  # device × model × class, over those images or some of each class; 0 where there is no image
 
     @classmethod
-    def of(cls, losses: Floats, rows: Ints, labels: Ints, shape: tuple[int, int]) -> "Survey":
-        """From each model's loss (row) on each image (column), whose device and label are given."""
+    def of(cls, misfits: Floats, rows: Ints, labels: Ints, shape: tuple[int, int]) -> "Survey":
+        """From each model's misfit (row) on each image (column), whose device and label are given."""
         cells, size = rows * shape[1] + labels, shape[0] * shape[1]
         counts = np.bincount(cells, minlength=size)
-        sums = np.stack([np.bincount(cells, each, size) for each in losses.astype(np.float64)])
-        means = (sums / np.maximum(1, counts)).reshape(len(losses), *shape)
+        sums = np.stack([np.bincount(cells, each, size) for each in misfits.astype(np.float64)])
+        means = (sums / np.maximum(1, counts)).reshape(len(misfits), *shape)
         return cls(counts.reshape(shape), means.transpose(1, 0, 2))
+
+
+def misfit(losses: Floats) -> Floats:
+    """How badly a model fits images, from 0 to 1: 1 less the root of the probability it gives to the label.
+
+    For small differences that is half the cross-entropy's, times the root. But a cross-entropy has no upper end: an
+    image on which a model is sure and wrong outweighs dozens, and a test has to tell groups from such images' noise.
+    """
+    return np.asarray(-np.expm1(losses / -2.0))
 
 
 def p_above_zero(estimate: float, error: float, freedom: int) -> float:

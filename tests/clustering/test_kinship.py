@@ -72,13 +72,13 @@ def tears_no_group(side: np.ndarray | None, group: np.ndarray) -> bool:
 
 
 @given(SEEDS, st.integers(2, 7))
-def test_weights_are_the_images_of_classes_that_both_hold(seed, devices):
+def test_weights_are_the_geometric_mean_of_the_images_that_both_hold_of_a_class(seed, devices):
     survey = survey_of(np.random.default_rng(seed), np.zeros(devices))
     _, weight = beyond(survey)
     for device in range(devices):
         for model in range(devices):
-            both = np.minimum(survey.samples[device], survey.samples[model]).sum()
-            assert weight[device, model] == (0 if device == model else both)
+            both = np.sqrt(survey.samples[device] * survey.samples[model]).sum()
+            assert weight[device, model] == pytest.approx(0 if device == model else both)
 
 
 @EXAMPLES
@@ -87,8 +87,8 @@ def test_neither_how_hard_a_devices_classes_are_nor_how_good_a_model_is_at_them_
     rng = np.random.default_rng(seed)
     survey = survey_of(rng, np.arange(devices) % 2, alpha=alpha, of_classes=0.0)
     of_devices, of_models = rng.normal(0, 0.5, (devices, 1, 5)), rng.normal(0, 0.5, (1, devices, 5))
-    close(beyond(replace(survey, loss=survey.loss + of_devices)), beyond(survey))
-    close(beyond(replace(survey, loss=survey.loss + of_models)), beyond(survey))
+    close(beyond(replace(survey, misfit=survey.misfit + of_devices)), beyond(survey))
+    close(beyond(replace(survey, misfit=survey.misfit + of_models)), beyond(survey))
 
 
 @given(SEEDS, st.integers(2, 8), st.sampled_from([1 / 1024, 4.0, 1024.0]))
@@ -96,16 +96,16 @@ def test_the_scale_of_the_losses_changes_nothing(seed, devices, factor):
     survey = survey_of(np.random.default_rng(seed), np.arange(devices) % 2)
     expected = beyond(survey)
     assume(np.abs(expected[0]).max() > 1e-6)
-    close(beyond(replace(survey, loss=factor * survey.loss)), expected)
+    close(beyond(replace(survey, misfit=factor * survey.misfit)), expected)
 
 
 @given(SEEDS, st.integers(2, 8))
 def test_what_a_device_says_of_its_own_model_does_not_count(seed, devices):
     rng = np.random.default_rng(seed)
     survey = survey_of(rng, np.arange(devices) % 2)
-    loss = survey.loss.copy()
+    loss = survey.misfit.copy()
     loss[np.arange(devices), np.arange(devices)] = rng.normal(0, 100, (devices, 5))
-    for one, other in zip(beyond(replace(survey, loss=loss)), beyond(survey), strict=True):
+    for one, other in zip(beyond(replace(survey, misfit=loss)), beyond(survey), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -114,7 +114,7 @@ def test_classes_that_a_model_has_not_seen_do_not_count(seed, devices):
     rng = np.random.default_rng(seed)
     survey = survey_of(rng, np.arange(devices) % 2, alpha=0.3)
     unseen = (survey.samples == 0)[None]
-    strange = replace(survey, loss=np.where(unseen, rng.normal(0, 100, survey.loss.shape), survey.loss))
+    strange = replace(survey, misfit=np.where(unseen, rng.normal(0, 100, survey.misfit.shape), survey.misfit))
     for one, other in zip(beyond(strange), beyond(survey), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -142,7 +142,7 @@ def test_devices_without_a_class_in_common_say_nothing_of_each_other():
 def with_start(survey: Survey, loss: float | np.ndarray) -> Survey:
     """With the model that all started from as the last one."""
     start = np.broadcast_to(loss, (len(survey.samples), 1, survey.samples.shape[1]))
-    return replace(survey, loss=np.concatenate([survey.loss, start], axis=1))
+    return replace(survey, misfit=np.concatenate([survey.misfit, start], axis=1))
 
 
 def effects(rng: np.random.Generator, gains: np.ndarray, noise: float = 0.02) -> Survey:
@@ -163,7 +163,7 @@ def test_whoever_does_harm_to_all_is_found_and_nobody_else(seed, devices, scale,
     bad = data.draw(st.sets(st.integers(0, devices - 1), max_size=(devices - 1) // 3))
     gains = np.where(np.isin(np.arange(devices), list(bad)), -0.5, 0.5) + rng.normal(0, 0.05, (devices, devices))
     survey = effects(rng, gains)
-    assert harm(replace(survey, loss=scale * survey.loss)) == sorted(bad)
+    assert harm(replace(survey, misfit=scale * survey.misfit)) == sorted(bad)
 
 
 @given(SEEDS)
@@ -402,7 +402,7 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
     rng, devices, columns = np.random.default_rng(seed), np.array([1, 3, 4]), np.array([0, 3, 4, 6])
     everything = survey_of(rng, np.arange(7) % 2)
     unknown = Kinship.unknown(7, 5).told(np.arange(7), everything.samples)
-    survey = Survey(everything.samples[devices], everything.loss[np.ix_(devices, columns)])
+    survey = Survey(everything.samples[devices], everything.misfit[np.ix_(devices, columns)])
     once = heard(unknown, devices, columns, survey)
     signal, weight = beyond_classes(survey, everything.samples[columns], devices[:, None] != columns)
     here = np.ix_(devices, columns)
@@ -416,7 +416,7 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
     np.testing.assert_allclose(twice.signal, (1 + KEPT) * once.signal, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(twice.weight, (1 + KEPT) * once.weight, rtol=1e-5)
     assert not unknown.signal.any()  # as it was
-    later = heard(once, devices[:1], columns, Survey(survey.samples[:1], survey.loss[:1]))
+    later = heard(once, devices[:1], columns, Survey(survey.samples[:1], survey.misfit[:1]))
     np.testing.assert_array_equal(later.weight[devices[1:]], once.weight[devices[1:]])
 
 
@@ -436,7 +436,9 @@ def test_a_device_that_does_not_answer_keeps_what_it_told_before():
 def test_a_model_of_a_device_whose_labels_nobody_knows_is_not_judged():
     rng = np.random.default_rng(0)
     survey = survey_of(rng, np.zeros(3))
-    kinship = heard(Kinship.unknown(4, 5), np.arange(3), np.arange(4), replace(survey, loss=rng.normal(size=(3, 4, 5))))
+    kinship = heard(
+        Kinship.unknown(4, 5), np.arange(3), np.arange(4), replace(survey, misfit=rng.normal(size=(3, 4, 5)))
+    )
     assert not kinship.weight[:, 3].any()
     assert kinship.weight[:3, :3][others(3)].all()
 
@@ -452,7 +454,7 @@ def test_harm_is_told_of_those_whose_models_were_shown_and_may_be_undone():
     assert np.flatnonzero(kinship.harmful).tolist() == [2]
     without = np.array([0, 1, 3, 4, 5])
     survey = effects(rng, np.full((6, 6), 0.5))
-    partly = replace(survey, loss=survey.loss[:, [*without, 6]])
+    partly = replace(survey, misfit=survey.misfit[:, [*without, 6]])
     assert np.flatnonzero(kinship.heard(everybody, without, partly).harmful).tolist() == [2]
     assert not kinship.heard(everybody, everybody, survey).harmful.any()
 

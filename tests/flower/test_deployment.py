@@ -111,16 +111,16 @@ def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing
     assert expected.samples.any(axis=1).all()
     found = trainer.survey(models, devices)
     np.testing.assert_array_equal(found.samples, expected.samples)
-    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-6)
+    np.testing.assert_allclose(found.misfit, expected.misfit, rtol=1e-6)
     assert trainer.incidents == []
 
     grid.leave(102)
     trainer.muster(1.0)
     found, there = trainer.survey(models, devices), [0, 1, 3]
     np.testing.assert_array_equal(found.samples[there], expected.samples[there])
-    np.testing.assert_allclose(found.loss[there], expected.loss[there], rtol=1e-6)
+    np.testing.assert_allclose(found.misfit[there], expected.misfit[there], rtol=1e-6)
     assert not found.samples[2].any()
-    assert not found.loss[2].any()
+    assert not found.misfit[2].any()
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing
     [
         {},
         {"samples": np.ones(10, np.int64)},
-        {"samples": np.ones(9, np.int64), "loss": np.ones((2, 9))},
-        {"samples": np.ones(10, np.int64), "loss": np.ones((1, 10))},
-        {"samples": np.ones(10, np.int64), "loss": np.full((2, 10), np.nan)},
+        {"samples": np.ones(9, np.int64), "misfit": np.ones((2, 9))},
+        {"samples": np.ones(10, np.int64), "misfit": np.ones((1, 10))},
+        {"samples": np.ones(10, np.int64), "misfit": np.full((2, 10), np.nan)},
     ],
-    ids=["nothing", "no losses", "other classes", "one model", "not finite"],
+    ids=["nothing", "no misfits", "other classes", "one model", "not finite"],
 )
 def test_nonsense_in_a_survey_is_no_answer(told):
     grid = grid_of()
@@ -140,7 +140,7 @@ def test_nonsense_in_a_survey_is_no_answer(told):
     grid.nodes[103].faults[(SURVEY, "0")] = lambda message, context: Message(pack({}, told), reply_to=message)
     found = trainer.survey(np.stack([trainer.initial_model()] * 2), devices)
     assert found.samples.any(axis=1).tolist() == [k != 3 for k in range(6)]
-    assert not found.loss[3].any()
+    assert not found.misfit[3].any()
     (incident,) = trainer.incidents
     assert incident.startswith("device 3 was not asked: error: ")
 

@@ -78,4 +78,4 @@ def test_what_is_asked_about_models_is_answered_honestly(honest):
     np.testing.assert_array_equal(attack.compare(*asked).mean, honest.compare(*asked).mean)
     mine, theirs = (trainer.survey(models, EVERYBODY) for trainer in (attack, honest))
     np.testing.assert_array_equal(mine.samples, theirs.samples)
-    np.testing.assert_array_equal(mine.loss, theirs.loss)
+    np.testing.assert_array_equal(mine.misfit, theirs.misfit)

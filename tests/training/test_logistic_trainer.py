@@ -91,4 +91,4 @@ def test_it_surveys_models_as_the_products_trainer_does():
     devices = np.array([2, 0])
     ours, product = mine.survey(same_models, devices), theirs.survey(models, devices)
     np.testing.assert_array_equal(ours.samples, product.samples)
-    assert ours.loss == pytest.approx(product.loss, abs=1e-5)
+    assert ours.misfit == pytest.approx(product.misfit, abs=1e-5)

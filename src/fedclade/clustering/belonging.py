@@ -33,11 +33,11 @@ class Belonging:
         cluster of which a single device answers says nothing.
         """
         counts, everyone = survey.samples.astype(np.float64), np.arange(len(own))
-        clusters = np.arange(survey.loss.shape[1])
+        clusters = np.arange(survey.misfit.shape[1])
         member = (own[:, None] == clusters).astype(np.float64)
-        losses = counts[:, None] * survey.loss
-        images, sums = member.T @ counts, np.einsum("kl,kmc->lmc", member, losses)
-        our_images, ours = (images[own] - counts)[:, None], sums[own] - losses
+        misfits = counts[:, None] * survey.misfit
+        images, sums = member.T @ counts, np.einsum("kl,kmc->lmc", member, misfits)
+        our_images, ours = (images[own] - counts)[:, None], sums[own] - misfits
         our_preference = (ours - ours[everyone, own][:, None]) / np.maximum(our_images, 1)
         their_preference = (sums[clusters, clusters] - sums[:, own].transpose(1, 0, 2)) / np.maximum(images, 1)
         comparable = (our_images > 0) & (images > 0)
@@ -46,7 +46,7 @@ class Belonging:
         error = np.where(comparable, (1 / np.maximum(our_images, 1) + 1 / np.maximum(images, 1)) / 4, np.inf)
         error[~shared] = 0.0
         counted = counts[:, None] * np.isfinite(error)
-        beyond = survey.loss - survey.loss[everyone, own][:, None] - middle
+        beyond = survey.misfit - survey.misfit[everyone, own][:, None] - middle
         leaning = (counted * beyond).sum(axis=2) / np.maximum(counted.sum(axis=2), 1)
         heard = member.T @ counts.any(axis=1)
         leaning[:, heard < ENOUGH_MEMBERS] = leaning[heard[own] < ENOUGH_MEMBERS] = leaning[everyone, own] = np.inf

@@ -2,12 +2,12 @@
 
 Updates tell a device's labels before anything else, so their similarity mostly groups devices by labels. The devices
 themselves can tell better: each looks at every other one's model, a part of the way from the common one (``STEP``),
-and answers with its loss class by class. A model may be good or bad at a class, and a device's images of a class may be
-easy or hard; what is left beyond both says whether the two are of one kind. As a rule it does so from round 1 on.
+and answers with its misfit class by class. A model may be good or bad at a class, and a device's images of a class may
+be easy or hard; what is left beyond both says whether the two are of one kind. As a rule it does so from round 1 on.
 
-With loss[k, m, c] of device k's images of class c under device m's model, weighted by min(images of c in k, in m):
+With misfit[k, m, c] of device k's images of class c under device m's model, weighted by √(images of c in k · in m):
 
-    -loss[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
+    -misfit[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
 
 ``strength`` is the t-value of δ, but for a factor, if groups are right; ``kindred_cut`` looks for the likeliest ones.
 """
@@ -63,7 +63,7 @@ class Kinship:
         harm, worse = known.harm.copy(), harmful(survey, known.samples[columns], others)
         if worse is not None:
             harm[columns] = np.where(worse, harm[columns] + 1, 0)
-        known, survey = replace(known, harm=harm), replace(survey, loss=survey.loss[:, :-1])
+        known, survey = replace(known, harm=harm), replace(survey, misfit=survey.misfit[:, :-1])
         gains = beyond_classes(survey, known.samples[columns], others)
         here, tables = np.ix_(devices, columns), []
         for old, new in zip((self.signal, self.weight), gains, strict=True):
@@ -96,7 +96,7 @@ def beyond_classes(survey: Survey, theirs: Ints, others: Bools) -> tuple[Floats,
 
     ``theirs``: images by class that each model was trained on; ``others``: where the model is not the device's own.
     """
-    gains, weights = -survey.loss, _in_common(survey, theirs, others)
+    gains, weights = -survey.misfit, _in_common(survey, theirs, others)
     of_rows, of_columns = (np.maximum(weights.sum(axis=axis), 1e-9) for axis in (1, 0))
     columns = np.zeros_like(of_columns)
     for _ in range(FITS):
@@ -118,7 +118,7 @@ def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
     """
     weights = _in_common(survey, theirs, others)
     mass = weights.sum(axis=2)
-    gains = (weights * (survey.loss[:, -1:] - survey.loss[:, :-1])).sum(axis=2)
+    gains = (weights * (survey.misfit[:, -1:] - survey.misfit[:, :-1])).sum(axis=2)
     asked = (mass > 0).sum(axis=0)
     gaining = (gains > 0).sum(axis=0) / np.maximum(asked, 1)
     mean = gains.sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-9)
@@ -127,8 +127,8 @@ def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
 
 
 def _in_common(survey: Survey, theirs: Ints, others: Bools) -> Floats:
-    """Images that a device and a model's device both have of a class: device × model × class."""
-    return np.asarray(np.minimum(survey.samples[:, None, :], theirs).astype(np.float64) * others[:, :, None])
+    """Images that a device and a model's device have of a class, their geometric mean: device × model × class."""
+    return np.asarray(np.sqrt(survey.samples[:, None, :] * theirs.astype(np.float64)) * others[:, :, None])
 
 
 def strength(labels: Ints, signal: Floats, weight: Floats) -> float:
@@ -209,6 +209,8 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     starts += [*pairs.astype(np.int64), (vectors[:, -1] > 0).astype(np.int64)]
     known = weight > 0
     noise = 2 * float((signal[known] ** 2 / weight[known]).mean())  # squared; every pair counts twice in a strength
+    if noise == 0:  # but for what is too small to square
+        return None
     best, likeliest = None, -np.inf
     for start in starts:
         labels = np.unique(_climbed(start, signal, weight), return_inverse=True)[1]

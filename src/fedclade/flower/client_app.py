@@ -100,11 +100,11 @@ def compare(message: Message, context: Context) -> Message:
 
 @app.evaluate("survey")
 def survey(message: Message, context: Context) -> Message:
-    """Mean loss of each model on my training images, or on some of them, by class."""
+    """Mean misfit of each model on my training images, or on some of them, by class."""
     facts, arrays = unpack(message.content)
     me, images = np.array([int(facts["device"])]), int(facts["images"])
     found = _local(facts, context).survey(arrays["models"], me, images or None)
-    return Message(pack({}, {"samples": found.samples[0], "loss": found.loss[0]}), reply_to=message)
+    return Message(pack({}, {"samples": found.samples[0], "misfit": found.misfit[0]}), reply_to=message)
 
 
 @app.query("deliver")

@@ -152,7 +152,7 @@ class GridTrainer:
         return Evaluation(table[:, 0], table[:, 1])
 
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
-        """Loss of the second model less that of the first, by class, on the images of each device that is there."""
+        """Misfit of the second model less that of the first, by class, on the images of each device that is there."""
         rows: dict[int, list[int]] = {}
         for row, device in enumerate(devices.tolist()):
             if device in self._federation.node_of:
@@ -176,7 +176,7 @@ class GridTrainer:
         return found
 
     def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """Mean loss by class of every model on training images of each device that is there: all, or about so many."""
+        """Mean misfit by class of every model on training images of each device that is there, or on about so many."""
         there = {device: row for row, device in enumerate(devices.tolist()) if device in self._federation.node_of}
         allowed = self._edge.allowed_seconds(np.array(list(there), dtype=np.int64))
         until = time.monotonic() + allowed
@@ -189,12 +189,12 @@ class GridTrainer:
         for answer in self._federation.answers(until):
             row = there[answer.device]
             try:
-                samples, loss = answer.arrays["samples"], answer.arrays["loss"]
-                if samples.shape != (classes,) or loss.shape != found.loss[row].shape:
+                samples, misfit = answer.arrays["samples"], answer.arrays["misfit"]
+                if samples.shape != (classes,) or misfit.shape != found.misfit[row].shape:
                     raise ValueError("of another shape")
-                if samples.dtype.kind != "i" or (samples < 0).any() or not np.isfinite(loss).all():
-                    raise ValueError("no counts, or losses that are not finite")
-                found.samples[row], found.loss[row] = samples, loss
+                if samples.dtype.kind != "i" or (samples < 0).any() or not np.isfinite(misfit).all():
+                    raise ValueError("no counts, or misfits that are not finite")
+                found.samples[row], found.misfit[row] = samples, misfit
             except (KeyError, ValueError) as error:
                 self._not_asked(answer, error)
         return found

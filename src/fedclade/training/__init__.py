@@ -40,14 +40,14 @@ class Trainer(Protocol):
         ...
 
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
-        """Loss of ``models[second[i]]`` less that of ``models[first[i]]`` on the images of ``devices[i]``, by class.
+        """Misfit of ``models[second[i]]`` less that of ``models[first[i]]`` on the images of ``devices[i]``, by class.
 
         Above 0 the first model is the better one.
         """
         ...
 
     def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """Mean loss by class of every model on every device's training images; about so many of them are enough."""
+        """Mean misfit by class of every model on every device's training images; about so many of them are enough."""
         ...
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:

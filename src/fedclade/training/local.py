@@ -14,7 +14,7 @@ from fedclade.errors import UserError
 from fedclade.models import build_model
 from fedclade.population import Population
 from fedclade.randomness import derived_seed, generator
-from fedclade.statistics import Paired, Survey, paired
+from fedclade.statistics import Paired, Survey, misfit, paired
 from fedclade.training import Evaluation, Share
 from fedclade.training.batched import DenseStack
 from fedclade.training.dual import DualProgram
@@ -158,7 +158,7 @@ class Local:
         return Evaluation(_means(right, parts), _means(losses, parts))
 
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share) -> Paired:
-        """Loss of the second model less that of the first on each device's images, by class."""
+        """Misfit of the second model less that of the first on each device's images, by class."""
         parts = [self._shares[share][device] for device in devices]
         ends = np.cumsum([len(part) for part in parts])
         differences = np.zeros(ends[-1] if len(ends) else 0)
@@ -167,13 +167,13 @@ class Local:
                 rows = np.flatnonzero(chosen == model)
                 _, losses = self._scores(models[model], [parts[row] for row in rows])
                 places = [np.arange(ends[row] - len(parts[row]), ends[row]) for row in rows]
-                differences[np.concatenate(places)] += sign * losses
+                differences[np.concatenate(places)] += sign * misfit(losses)
         rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         labels = self._labels[np.concatenate(parts)].cpu().numpy() if len(rows) else rows
         return paired(differences, rows, labels, (len(parts), self._classes))
 
     def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """Mean loss by class of every model on training images of every device: all, or about so many."""
+        """Mean misfit by class of every model on training images of every device: all, or about so many."""
         whole = [self._shares["train"][device] for device in devices]
         parts = whole if images is None else [self._some(mine, images) for mine in whole]
         positions = np.concatenate(parts)
@@ -184,7 +184,7 @@ class Local:
         labels = self._labels[positions].cpu().numpy()
         rows = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         held = [np.bincount(self._labels[mine].cpu().numpy(), minlength=self._classes) for mine in whole]
-        return replace(Survey.of(losses, rows, labels, (len(parts), self._classes)), samples=np.stack(held))
+        return replace(Survey.of(misfit(losses), rows, labels, (len(parts), self._classes)), samples=np.stack(held))
 
     def _some(self, positions: Ints, images: int) -> Ints:
         """About so many of a device's images, the same share of each class and at least one."""

@@ -11,7 +11,7 @@ from fedclade.arrays import Floats, Ints, Singles
 from fedclade.config import Config
 from fedclade.population import Population
 from fedclade.randomness import generator
-from fedclade.statistics import Paired, Survey, paired
+from fedclade.statistics import Paired, Survey, misfit, paired
 from fedclade.theory import LogisticProblem
 from fedclade.training import Evaluation, Share
 
@@ -80,10 +80,10 @@ class LogisticTrainer:
         return Evaluation(accuracy, loss)
 
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
-        """Cross-entropy of the second model less that of the first on each device's images, by class."""
+        """Misfit of the second model less that of the first on each device's images, by class."""
         problems = [self._problems[share][device] for device in devices]
         differences = [
-            _cross_entropy(problem, models[b]) - _cross_entropy(problem, models[a])
+            misfit(_cross_entropy(problem, models[b])) - misfit(_cross_entropy(problem, models[a]))
             for problem, a, b in zip(problems, first, second, strict=True)
         ]
         labels = [problem.labels for problem in problems]
@@ -92,12 +92,12 @@ class LogisticTrainer:
         return paired(np.concatenate(differences), rows, np.concatenate(labels), shape)
 
     def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """Mean loss by class of every model on every device's training images, all of them."""
+        """Mean misfit by class of every model on every device's training images, all of them."""
         problems = [self._problems["train"][device] for device in devices]
         losses = np.stack([np.concatenate([_cross_entropy(each, model) for each in problems]) for model in models])
         labels = np.concatenate([each.labels for each in problems])
         rows = np.repeat(np.arange(len(problems)), [len(each.labels) for each in problems])
-        return Survey.of(losses, rows, labels, (len(problems), self.problems[0].classes))
+        return Survey.of(misfit(losses), rows, labels, (len(problems), self.problems[0].classes))
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as the arrays of the logistic module."""

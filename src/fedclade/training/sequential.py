@@ -62,11 +62,11 @@ class SequentialTrainer:
         return Evaluation(accuracy, loss)
 
     def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
-        """Loss of the second model less that of the first on each device's images, by class."""
+        """Misfit of the second model less that of the first on each device's images, by class."""
         return self._local.compare(models, devices, first, second, share)
 
     def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """Mean loss by class of every model on every device's training images."""
+        """Mean misfit by class of every model on every device's training images."""
         return self._local.survey(models, devices, images)
 
     def _remembered(self, model: Singles, share: str) -> dict[int, tuple[float, float]]:
