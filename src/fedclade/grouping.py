@@ -129,7 +129,9 @@ class Grouping:
             events += more
             before, averaged = state.models[leaf.name], without_harm(state, present)
             events += [Event("trimmed", leaf.name, int(device)) for device in np.setdiff1d(present, averaged)]
-            models = {**state.models, leaf.name: fresh.average(before, averaged, self.samples, self._among(leaf))}
+            covered = leaf.stopped_round is not None and self.config.scheduling.after_stop == "cover"
+            among = members if covered else None  # a few devices a round must not drag a stopped cluster's model
+            models = {**state.models, leaf.name: fresh.average(before, averaged, self.samples, among)}
             if cut is not None:
                 tree = self._carried_out(state, leaf.name, cut)
                 for child in tree.nodes[leaf.name].children:
@@ -153,11 +155,6 @@ class Grouping:
             state, more = self.automatic.review(state, heard)
             events += more
         return state, clusters, events
-
-    def _among(self, leaf: Node) -> Ints | None:
-        """Whose data an update is weighed against: a few devices a round must not drag a stopped cluster's model."""
-        covered = leaf.stopped_round is not None and self.config.scheduling.after_stop == "cover"
-        return np.array(leaf.devices) if covered else None
 
     # -------------------------------------------------------------------------------- automatic thresholds
 

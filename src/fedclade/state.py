@@ -56,13 +56,12 @@ class Fresh:
         counts = samples[self.devices[rows]]
         total = (counts if among is None else samples[among]).sum()
         weights = (counts / total).astype(np.float32)
-        updates = self.updates if len(rows) == len(self.devices) else self.updates[rows]
-        return np.asarray(model + weights @ updates, dtype=np.float32)
+        return np.asarray(model + weights @ rows_of(self.updates, rows), dtype=np.float32)
 
 
-def rows_of(updates: Singles, devices: Ints) -> Singles:
-    """The rows of some devices, in order; not a copy where that is all of them."""
-    return updates if len(devices) == len(updates) else updates[devices]
+def rows_of(updates: Singles, rows: Ints) -> Singles:
+    """Some rows, ascending; not a copy where that is all of them."""
+    return updates if len(rows) == len(updates) else updates[rows]
 
 
 def stack(models: Mapping[str, Singles], names: list[str], parameters: int) -> Singles:

@@ -196,7 +196,10 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     signs; every device with the one closest to it against the rest.
     """
     count = len(signal)
-    if count < 2 or not signal.any():
+    known = weight > 0
+    # squared; every pair counts twice in a strength
+    noise = 2 * float((signal[known] ** 2 / weight[known]).mean()) if known.any() else 0.0
+    if noise == 0:  # nothing was said, or too little to square
         return None
     close = _closeness(signal, weight) - np.diag(np.full(count, np.inf))
     merges = linkage(
@@ -207,10 +210,6 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     vectors = np.linalg.eigh(signal / np.sqrt(np.outer(pull, pull) + 1e-12))[1]
     pairs = np.eye(count, dtype=bool) | (np.arange(count) == close.argmax(axis=1)[:, None])
     starts += [*pairs.astype(np.int64), (vectors[:, -1] > 0).astype(np.int64)]
-    known = weight > 0
-    noise = 2 * float((signal[known] ** 2 / weight[known]).mean())  # squared; every pair counts twice in a strength
-    if noise == 0:  # but for what is too small to square
-        return None
     best, likeliest = None, -np.inf
     for start in starts:
         labels = np.unique(_climbed(start, signal, weight), return_inverse=True)[1]

@@ -29,7 +29,7 @@ SHARED = 0.05  # of the images must be of classes that both children hold, or el
 
 @dataclass(frozen=True)
 class Trial:
-    """What the devices of both children said: gains in loss, each with its p-value."""
+    """What the devices of both children said: gains in fit, each with its p-value."""
 
     gain_group: float  # how much more the first child's devices like its model than the second child's do, by class
     p_group: float
