@@ -69,8 +69,8 @@ class PopulationConfig(Section):
         None,
         ge=0,
         lt=1,
-        description="share of a device's images on which split and move are tried; unset: 0.1 with automatic "
-        "thresholds, else none",
+        description="share of a device's images on which split and move are tried, at least 40 of them or a fifth; "
+        "unset: 0.1 with automatic thresholds, else none",
     )
 
     @model_validator(mode="after")

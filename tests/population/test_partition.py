@@ -180,9 +180,22 @@ def test_the_test_share_is_the_same_with_and_without_a_validation_share(position
 
 @pytest.mark.parametrize(
     ("count", "held_out"),
-    [(2, 0), (3, 1), (5, 1), (14, 2), (20, 4), (29, 5), (30, 6), (60, 6), (64, 6), (66, 7), (200, 20)],
+    [
+        (2, 0),
+        (3, 1),
+        (5, 1),
+        (14, 2),
+        (20, 4),
+        (29, 5),
+        (60, 12),
+        (199, 39),
+        (200, 40),
+        (400, 40),
+        (405, 40),
+        (410, 41),
+    ],
 )
-def test_a_small_device_holds_out_up_to_six_images_but_no_more_than_a_fifth(count, held_out):
+def test_a_small_device_holds_out_up_to_forty_images_but_no_more_than_a_fifth(count, held_out):
     """A tenth and a fifth are asked for; two images leave none to hold out."""
     train, validation, test = split_shares(np.arange(count), 0.2, 0.1, seed=1, device=0)
     assert len(validation) == held_out
@@ -191,7 +204,7 @@ def test_a_small_device_holds_out_up_to_six_images_but_no_more_than_a_fifth(coun
 
 def test_devices_draw_their_shares_apart():
     drawn = [split_shares(np.arange(100), 0.2, 0.1, 1, device) for device in range(5)]
-    for share, size in ((1, 10), (2, 20)):
+    for share, size in ((1, 20), (2, 20)):
         shares = {tuple(parts[share]) for parts in drawn}
         assert len(shares) == 5
         assert {len(positions) for positions in shares} == {size}

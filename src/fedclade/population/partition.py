@@ -11,7 +11,7 @@ from fedclade.config import PopulationConfig
 from fedclade.errors import UserError
 from fedclade.randomness import generator
 
-FEW_IMAGES = 6
+ENOUGH_HELD_OUT = 40  # images, if that is not more than a fifth: with fewer, few groups can be seen
 
 
 def device_sizes(config: PopulationConfig, available: int, seed: int) -> Ints:
@@ -132,8 +132,8 @@ def split_shares(
 ) -> tuple[Ints, Ints, Ints]:
     """Training, validation and test share of one device; training and test have at least one image each.
 
-    Where there is a validation share, a small device holds out more than that, or else it had no voice in a trial: six
-    images, if that is not more than a fifth of its own. The test share does not depend on the validation share.
+    Where there is a validation share, a device with few images holds out more than that, or else it had no voice in a
+    trial: 40, if that is not more than a fifth of its own. The test share does not depend on the validation share.
     """
     shuffled = generator(seed, "test", device).permutation(positions)
     tested = min(max(1, round(test_share * len(shuffled))), len(shuffled) - 1)
@@ -143,7 +143,7 @@ def split_shares(
 
 
 def _held_out(count: int, share: float) -> int:
-    return max(round(share * count), min(FEW_IMAGES, count // 5), 1) if share else 0
+    return max(round(share * count), min(ENOUGH_HELD_OUT, count // 5), 1) if share else 0
 
 
 def validation_positions(positions: Ints, share: float, seed: int) -> Ints:
