@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedclade.clustering import Belonging, Kinship, kindred_cut
-from fedclade.clustering.kinship import AGAIN, CORE, KEPT, beyond_classes, harmful, strength
+from fedclade.clustering.kinship import AGAIN, CORE, KEPT, beyond_classes, harmful, log_ways, strength
 from fedclade.statistics import Paired, Survey, paired
 
 SEEDS = st.integers(0, 9999)
@@ -336,7 +337,16 @@ def test_of_noise_around_two_of_twenty_no_more_groups_are_made_than_there_are():
     for seed in range(40):
         side = kindred_cut(*pairs_of(np.random.default_rng(seed), group, gap=0.5), 2)
         right += same_cut(side, group == 1)
-    assert right >= 28  # 23 where the strongest groups are taken, however many, if a tenth stronger than the best two
+    assert right >= 35  # 28 where sizes do not count, and two of twenty are as unlikely by chance as any ten
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+def test_the_ways_to_make_groups_are_those_to_choose_their_sizes_times_those_to_deal_the_devices(sizes):
+    everybody, names = sum(sizes), range(len(sizes))
+    deals = [deal for deal in product(names, repeat=everybody) if [deal.count(name) for name in names] == sizes]
+    choices = [each for each in product(range(1, everybody + 1), repeat=len(sizes)) if sum(each) == everybody]
+    assert log_ways(groups_of(*sizes)) == pytest.approx(np.log(len(deals) * len(choices)), abs=1e-9)
 
 
 @given(SEEDS, st.integers(2, 10), st.integers(1, 4))

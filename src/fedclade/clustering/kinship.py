@@ -18,6 +18,7 @@ from itertools import product
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
+from scipy.special import gammaln
 
 from fedclade.arrays import Bools, Floats, Ints, Singles
 from fedclade.statistics import Survey
@@ -190,7 +191,7 @@ def _closeness(signal: Floats, weight: Floats) -> Floats:
 
 
 def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
-    """The likeliest groups found: their strength, set against the number of ways to deal the devices into so many.
+    """The likeliest groups found: what speaks for them, less the logarithm of the number of ways to deal devices so.
 
     Starts climb by one device at a time: average linkage, cut into two groups and more; the leading eigenvector's
     signs; every device with the one closest to it against the rest.
@@ -212,27 +213,49 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     starts += [*pairs.astype(np.int64), (vectors[:, -1] > 0).astype(np.int64)]
     best, likeliest = None, -np.inf
     for start in starts:
-        labels = np.unique(_climbed(start, signal, weight), return_inverse=True)[1]
+        labels = np.unique(_climbed(start, signal, weight, noise), return_inverse=True)[1]
         groups = int(labels.max()) + 1
         if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
             continue
-        likelihood = max(0.0, strength(labels, signal, weight)) ** 2 / (2 * noise) - count * np.log(groups)
+        likelihood = float(_evidence(strength(labels, signal, weight), noise)) - log_ways(labels)
         if likelihood > likeliest:
             best, likeliest = labels, likelihood
     return best
 
 
-def _climbed(labels: Ints, signal: Floats, weight: Floats) -> Ints:
-    groups = int(labels.max()) + 1
+def _evidence(strength: Floats | float, noise: float) -> Floats:
+    """Logarithm of the likelihood of groups, but for a constant; below 0 if the signal speaks against them."""
+    return np.asarray(strength * np.abs(strength) / (2 * noise))
+
+
+def log_ways(labels: Ints) -> float:
+    """Logarithm of the number of ways to choose the sizes of so many groups, and to deal devices into groups so large.
+
+    Among more ways some look better by chance: there are 190 to single out two of twenty, and 184,756 to halve them.
+    """
+    sizes = np.bincount(labels)
+    sizes = sizes[sizes > 0]
+    count, groups = len(labels), len(sizes)
+    deals = gammaln(count + 1) - gammaln(sizes + 1).sum()
+    return float(deals + gammaln(count) - gammaln(groups) - gammaln(count - groups + 1))
+
+
+def _climbed(labels: Ints, signal: Floats, weight: Floats, noise: float) -> Ints:
+    groups, everyone = int(labels.max()) + 1, np.arange(len(labels))
     now, after = _after_moves(labels, groups, signal, weight)
+    likelihood = float(_evidence(now, noise)) - log_ways(labels)
     while True:
-        device, group = np.unravel_index(after.argmax(), after.shape)
+        sizes = np.bincount(labels, minlength=groups)
+        more_ways = np.log(sizes[labels])[:, None] - np.log1p(sizes)
+        more_ways[everyone, labels] = 0.0
+        device, group = np.unravel_index((_evidence(after, noise) - more_ways).argmax(), after.shape)
         moved = labels.copy()
         moved[device] = group
-        higher, after = _after_moves(moved, groups, signal, weight)
-        if not higher > now + 1e-9:  # asked of the groups as they are, for a promise may be off by rounding
+        now, after = _after_moves(moved, groups, signal, weight)
+        higher = float(_evidence(now, noise)) - log_ways(moved)
+        if not higher > likelihood + 1e-9:  # asked of the groups as they are, for a promise may be off by rounding
             return labels
-        labels, now = moved, higher
+        labels, likelihood = moved, higher
 
 
 def _after_moves(labels: Ints, groups: int, signal: Floats, weight: Floats) -> tuple[float, Floats]:
