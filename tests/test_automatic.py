@@ -14,8 +14,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedclade import Experiment, Run
 from fedclade.arrays import Ints, Singles
-from fedclade.automatic import COUNTS_AS, Automatic
-from fedclade.clustering import ROOT, CutFacts
+from fedclade.automatic import APART, COUNTS_AS, LONGER, SUSPECT, Automatic
+from fedclade.clustering import ROOT, CutFacts, Outlook
 from fedclade.config import AttackConfig
 from fedclade.population import Population
 from fedclade.server import Server
@@ -158,9 +158,11 @@ def test_a_trials_models_are_made_of_all_members_last_updates_where_these_are_ke
     before = state = server.initial_state()
     while not models:
         before, state = state, play(server, state, 1)[0]
+    apart, tried = models[:2]
+    np.testing.assert_allclose(apart, tried[2] + APART * (tried[:2] - tried[2]), atol=1e-6)
     heard = states[0].last_heard > 0
     assert heard.sum() > 6
-    parent = models[0][2] - before.models[ROOT]
+    parent = tried[2] - before.models[ROOT]
     counted = server.samples * heard
     expected = (counted / counted.sum()) @ states[0].updates
     if sketch:
@@ -181,6 +183,16 @@ def test_a_cluster_that_gets_no_better_stops(tmp_path):
     assert run.summary["ended_by"] == "stopped"
     assert run.summary["rounds"] < 30
     assert run.events["kind"].tolist()[-1] == "stop"
+
+
+def test_a_cluster_that_may_be_of_two_kinds_has_more_patience():
+    server = server_of(digits("clustering.patience=4"))
+    automatic = server.grouping.automatic
+    assert automatic is not None
+    for p_value, patience in ((SUSPECT, 4 * LONGER), (2 * SUSPECT, 4)):
+        outlook = Outlook(next_trial=99, best_round=10).refused(12, 0, p_value)
+        assert [automatic.stands_still(outlook, 10 + wait) for wait in (patience - 1, patience)] == [False, True]
+    assert not automatic.stands_still(Outlook(next_trial=99, best_round=10), 99)  # nothing was tried yet
 
 
 def test_sketches_keep_so_many_numbers_of_each_device():
@@ -259,6 +271,18 @@ def test_a_device_whose_data_become_those_of_another_group_is_moved_there(device
     expected = ["0.0"] * 8 + ["0.1"] * 4
     expected[device] = home
     assert adjusted_rand_score(expected, state.tree.leaf_of()) == 1.0  # a split in that very round is mended
+
+
+def test_nobody_moves_out_of_a_cluster_that_may_be_of_several_kinds():
+    server = server_of(digits())
+    automatic = server.grouping.automatic
+    assert automatic is not None
+    state, events = play(server, server.initial_state(), 1)
+    assert "split" in {event.kind for event in events}
+    everybody = np.arange(12)
+    assert len(automatic.settled(state, everybody)) == len(automatic.settled(state, everybody[:0])) == 0
+    tried = replace(state, outlooks={"0.1": Outlook(next_trial=4, trials=1)})
+    assert automatic.settled(tried, everybody).tolist() == PLANTED[1]
 
 
 def with_a_false_split(state: ServerState, second: Sequence[int]) -> ServerState:

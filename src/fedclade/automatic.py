@@ -34,10 +34,12 @@ from fedclade.training import Share
 
 IMAGES = 256  # of a device, about, on which it looks at the others' models
 FEW_DEVICES = 1000  # more in all are cut by similarity alone: kinship is K × K
+APART = 3.0  # times as far from their parent's: a preference is seen better, and without groups there is still none
 MOVE_LEVEL = 0.05
 NO_DOUBT = 0.5  # level for devices that are nowhere at home yet
 CONGRUENT = 0.05  # p-value above which nothing tells two clusters apart, and neither loses by a merger
 VOICES = 0.5  # of the members of either cluster, at least, are asked about a merger
+SUSPECT, LONGER = 0.05, 3  # p-value of a cut up to which a cluster waits so many times as long: more rounds may tell
 WORSE = 1.2  # a stopped cluster whose loss has grown by this factor goes on
 
 
@@ -94,7 +96,6 @@ class Automatic:
     ) -> tuple[Cut | None, Outlook, list[Event]]:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
         outlook = self.outlook(state, leaf)
-        refused = outlook.refused(state.round, leaf.born_round)
         if not self._enough_known(state, leaf):
             return None, replace(outlook, next_trial=state.round + 1), []
         guesses, best = self._guesses(state, recent, similarity), None
@@ -110,7 +111,9 @@ class Automatic:
                     return Cut(recent, side, facts, likeness, by, trial), outlook, []
             best = trial if best is None or trial.p_value < best.p_value else best
         if best is None:  # no cut, or none of which both sides were just heard
-            return None, replace(outlook, next_trial=state.round + 1) if guesses else refused, []
+            later = replace(outlook, next_trial=state.round + 1)
+            return None, later if guesses else outlook.refused(state.round, leaf.born_round), []
+        refused = outlook.refused(state.round, leaf.born_round, best.p_value)
         return None, refused, [Event("trial", leaf.name, detail={"passed": False, **vars(best)})]
 
     def _enough_known(self, state: ServerState, leaf: Node) -> bool:
@@ -135,7 +138,8 @@ class Automatic:
     ) -> Trial | None:
         """Both children's models, and their parent's, on the held-out images of the devices just heard.
 
-        The models are made of all members' last updates, where these are kept whole: that is for the trial alone.
+        The models are made of all members' last updates, where these are kept whole: that is for the trial alone. To
+        tell the groups, the children's are set apart further than one round's training does.
         """
         here = np.isin(devices, fresh.devices)
         asked, asked_side = devices[here], side[here]
@@ -150,7 +154,8 @@ class Automatic:
         averaged = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
         models = np.stack([fresh.average(state.models[leaf.name], part, self.samples) for part in averaged])
         first, own = np.zeros_like(asked), asked_side.astype(np.int64)
-        preference = self.asking.compare(models, asked, first, first + 1)
+        apart = models[2] + np.float32(APART) * (models[:2] - models[2])
+        preference = self.asking.compare(apart, asked, first, first + 1)
         return Trial.of(asked_side, preference, self.asking.compare(models, asked, own, first + 2), cuts)
 
     # -------------------------------------------------------------------------------- stopping
@@ -163,8 +168,9 @@ class Automatic:
         return losses
 
     def stands_still(self, outlook: Outlook, round_: int) -> bool:
-        """No progress for some rounds, and no cut that was worth it."""
-        return outlook.trials > 0 and round_ - outlook.best_round >= self.config.patience
+        """No progress for some rounds, and no cut that was worth it or may soon be."""
+        patience = self.config.patience * (1 if outlook.p_value > SUSPECT else LONGER)
+        return outlook.trials > 0 and round_ - outlook.best_round >= patience
 
     # -------------------------------------------------------------------------------- reviewing
 
@@ -179,9 +185,15 @@ class Automatic:
         names = [leaf.name for leaf in state.tree.leaves()]
         if len(names) < 2 or len(heard) == 0:
             return state, []
-        tree, moves = self.replaced(state.tree, state.models, heard, heard)
+        tree, moves = self.replaced(state.tree, state.models, heard, self.settled(state, heard))
         state, merges = self._merged(replace(state, tree=tree), heard)
         return state, moves + merges
+
+    def settled(self, state: ServerState, devices: Ints) -> Ints:
+        """Those in clusters of which a cut was tried in vain; before that, a cluster may be of kinds yet to part."""
+        tried = {leaf.name for leaf in state.tree.leaves() if self.outlook(state, leaf).trials}
+        leaf_of = state.tree.leaf_of()
+        return devices[[leaf_of[device] in tried for device in devices.tolist()]]
 
     def replaced(
         self,
@@ -200,10 +212,15 @@ class Automatic:
         own = index(tree.leaf_of(), devices, names)
         belonging = Belonging.of(self.asking.survey(stacked, devices), own)
         events = []
-        for row in np.flatnonzero(belonging.doubtful & np.isin(devices, doubted)).tolist():
+        rows = np.flatnonzero(belonging.doubtful & np.isin(devices, doubted))
+        if len(rows) == 0:
+            return tree, []
+        ask = stacked, devices[rows], own[rows], belonging.nearest[rows]
+        answers = [self.asking.compare(*ask, share) for share in ("train", "validation")]
+        for place, row in enumerate(rows.tolist()):
             device, to = int(devices[row]), int(belonging.nearest[row])
-            ask = stacked, devices[[row]], own[[row]], np.array([to])
-            gain, p_value = belonging.test(row, self.asking.compare(*ask, "train"))
+            tests = [belonging.test(row, answer.among(np.array([place]))) for answer in answers]
+            gain, p_value = min(tests, key=lambda test: test[1])
             source, target = tree.leaf_of()[device], tree.nodes[names[to]]
             if p_value >= level or target.merged_into is not None:
                 continue

@@ -69,7 +69,9 @@ class Grouping:
             born = np.array([tree.nodes[name].born_round for name in tree.leaf_of()])
             waiting = computing[(state.last_heard < born)[computing]]
             known = waiting[state.last_heard[waiting] > 0]
-            tree, events = self.automatic.replaced(tree, state.models, computing, known, "placed")
+            tree, events = self.automatic.replaced(
+                tree, state.models, computing, self.automatic.settled(state, known), "placed"
+            )
             new = np.setdiff1d(waiting, known)
             tree, more = self.automatic.replaced(tree, state.models, computing, new, "placed", NO_DOUBT)
             return tree, events + more

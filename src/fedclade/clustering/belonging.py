@@ -16,7 +16,7 @@ class Belonging:
     """Whether devices share the preferences of their cluster's members or rather those of another's, class by class.
 
     ``middle`` is where the two clusters' members meet: halfway between their mean preferences for the device's own
-    model over the other one, the device itself left out. A device has trained on the images it is asked about, which
+    model over the other one, the device itself left out. A device has trained on the images it is surveyed on, which
     speaks for its own cluster; so whoever leans to another one means it.
     """
 
@@ -60,13 +60,14 @@ class Belonging:
 
     def test(self, row: int, own_over_other: Paired) -> tuple[float, float]:
         """How much a device gains beyond the middle by changing, and the p-value of its not belonging there."""
-        counts, sums, squares = (each[0] for each in own_over_other.sums())
+        counts, sums, squares = (each.sum(axis=0) for each in own_over_other.sums())
         held = (counts > 0) & np.isfinite(self.error[row])
         counts, sums, squares = counts[held], sums[held], squares[held]
-        freedom = int(counts.sum()) - len(counts)
-        if freedom < 1:
+        middle, total = self.middle[row][held], float(counts.sum())
+        if total < 2:
             return 0.0, 1.0
-        variance = max(0.0, float((squares - sums**2 / counts).sum())) / freedom
-        lean = float((sums - counts * self.middle[row][held]).sum())
+        lean = float((sums - counts * middle).sum())
+        spread = float((squares - 2 * sums * middle + counts * middle**2).sum()) - lean**2 / total
+        variance = max(0.0, spread) / (total - 1)
         error = np.sqrt(variance * (counts + counts**2 * self.error[row][held]).sum())
-        return -lean / counts.sum(), p_above_zero(-lean, float(error), freedom)
+        return -lean / total, p_above_zero(-lean, float(error), int(total) - 1)

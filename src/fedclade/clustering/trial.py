@@ -96,11 +96,12 @@ class Outlook:
     trials: int = 0
     best_loss: float | None = None  # the lowest mean loss on held-out images
     best_round: int = 0
+    p_value: float = 1.0  # of the last trial
 
-    def refused(self, round_: int, born_round: int) -> "Outlook":
-        """After a trial in vain."""
+    def refused(self, round_: int, born_round: int, p_value: float = 1.0) -> "Outlook":
+        """After a trial in vain, or after none because there was no cut."""
         wait = max(1, (round_ - born_round) // 2)
-        return replace(self, next_trial=round_ + wait, trials=self.trials + 1)
+        return replace(self, next_trial=round_ + wait, trials=self.trials + 1, p_value=p_value)
 
     def seen(self, round_: int, loss: float) -> "Outlook":
         """One more round's loss on held-out images."""
