@@ -4,6 +4,7 @@ A fifth of the devices of the quickstart population send spoilt updates, with cl
 so in an i.i.d. population. Accuracies are of the honest devices alone.
 """
 
+import argparse
 from typing import get_args
 
 import numpy as np
@@ -52,6 +53,7 @@ def row(population: str, models: str, kind: str) -> tuple[str, ...]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__).parse_args()
     kinds = get_args(AttackConfig.model_fields["kind"].annotation)
     rows = [row(*case) for case in ((p, m, k) for p in POPULATIONS for m in MODELS for k in kinds)]
     head = (
