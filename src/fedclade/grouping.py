@@ -59,7 +59,7 @@ class Grouping:
         """A device never heard before takes the leaf whose model has the smallest loss on its data.
 
         With automatic thresholds it joins those who prefer as it does, and so does a device not heard since its leaf
-        came to be.
+        came to be, unless that is still to be tried.
         """
         tree, events = state.tree, list[Event]()
         leaves = [leaf.name for leaf in tree.leaves()]
