@@ -6,6 +6,7 @@ review who belongs where and whether two of them are one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -96,8 +97,9 @@ class Automatic:
     ) -> tuple[Cut | None, Outlook, list[Event]]:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
         outlook = self.outlook(state, leaf)
+        soon = replace(outlook, next_trial=state.round + 1)
         if not self._enough_known(state, leaf):
-            return None, replace(outlook, next_trial=state.round + 1), []
+            return None, soon, []
         guesses, best = self._guesses(state, recent, similarity), None
         for by, side in guesses.items():
             trial = self._trial(state, leaf, recent, side, fresh, COUNTS_AS[by] if len(guesses) > 1 else 1.0)
@@ -111,8 +113,7 @@ class Automatic:
                     return Cut(recent, side, facts, likeness, by, trial), outlook, []
             best = trial if best is None or trial.p_value < best.p_value else best
         if best is None:  # no cut, or none of which both sides were just heard
-            later = replace(outlook, next_trial=state.round + 1)
-            return None, later if guesses else outlook.refused(state.round, leaf.born_round), []
+            return None, soon if guesses else outlook.refused(state.round, leaf.born_round), []
         refused = outlook.refused(state.round, leaf.born_round, best.p_value)
         return None, refused, [Event("trial", leaf.name, detail={"passed": False, **vars(best)})]
 
@@ -191,9 +192,8 @@ class Automatic:
 
     def settled(self, state: ServerState, devices: Ints) -> Ints:
         """Those in clusters of which a cut was tried in vain; before that, a cluster may be of kinds yet to part."""
-        tried = {leaf.name for leaf in state.tree.leaves() if self.outlook(state, leaf).trials}
-        leaf_of = state.tree.leaf_of()
-        return devices[[leaf_of[device] in tried for device in devices.tolist()]]
+        tried = [leaf.devices for leaf in state.tree.leaves() if self.outlook(state, leaf).trials]
+        return devices[np.isin(devices, [*chain(*tried)])]
 
     def replaced(
         self,

@@ -60,7 +60,7 @@ class Belonging:
 
     def test(self, row: int, own_over_other: Paired) -> tuple[float, float]:
         """How much a device gains beyond the middle by changing, and the p-value of its not belonging there."""
-        counts, sums, squares = (each.sum(axis=0) for each in own_over_other.sums())
+        counts, sums, squares = (each[0] for each in own_over_other.sums())
         held = (counts > 0) & np.isfinite(self.error[row])
         counts, sums, squares = counts[held], sums[held], squares[held]
         middle, total = self.middle[row][held], float(counts.sum())

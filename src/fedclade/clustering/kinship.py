@@ -217,14 +217,19 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
         groups = int(labels.max()) + 1
         if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
             continue
-        likelihood = float(_evidence(strength(labels, signal, weight), noise)) - log_ways(labels)
+        likelihood = _likelihood(labels, strength(labels, signal, weight), noise)
         if likelihood > likeliest:
             best, likeliest = labels, likelihood
     return best
 
 
+def _likelihood(labels: Ints, strength: float, noise: float) -> float:
+    """Logarithm of how likely groups of some strength are, but for a constant."""
+    return float(_evidence(strength, noise)) - log_ways(labels)
+
+
 def _evidence(strength: Floats | float, noise: float) -> Floats:
-    """Logarithm of the likelihood of groups, but for a constant; below 0 if the signal speaks against them."""
+    """What the signal says of groups, as a logarithm; below 0 if it speaks against them."""
     return np.asarray(strength * np.abs(strength) / (2 * noise))
 
 
@@ -243,7 +248,7 @@ def log_ways(labels: Ints) -> float:
 def _climbed(labels: Ints, signal: Floats, weight: Floats, noise: float) -> Ints:
     groups, everyone = int(labels.max()) + 1, np.arange(len(labels))
     now, after = _after_moves(labels, groups, signal, weight)
-    likelihood = float(_evidence(now, noise)) - log_ways(labels)
+    likelihood = _likelihood(labels, now, noise)
     while True:
         sizes = np.bincount(labels, minlength=groups)
         more_ways = np.log(sizes[labels])[:, None] - np.log1p(sizes)
@@ -252,7 +257,7 @@ def _climbed(labels: Ints, signal: Floats, weight: Floats, noise: float) -> Ints
         moved = labels.copy()
         moved[device] = group
         now, after = _after_moves(moved, groups, signal, weight)
-        higher = float(_evidence(now, noise)) - log_ways(moved)
+        higher = _likelihood(moved, now, noise)
         if not higher > likelihood + 1e-9:  # asked of the groups as they are, for a promise may be off by rounding
             return labels
         labels, likelihood = moved, higher
