@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.clustering import played
 from benchmarks.machine import markdown
 from fedclade.config import AttackConfig
-from fedclade.experiments import Experiment
-from fedclade.training.hostile import HostileTrainer
+from fedclade.fleet.attacks import HostileTrainer
+from fedclade.simulation import Experiment
 
 POPULATIONS = {
     "3 groups": [],

@@ -19,9 +19,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import around, markdown
 from fedclade.clustering import bipartition, cosine_similarity, update_norms
-from fedclade.experiments import Experiment
-from fedclade.state import RoundRecord, ServerState
-from fedclade.training import Trainer
+from fedclade.core.state import RoundRecord, ServerState
+from fedclade.fleet.simulated import Trainer
+from fedclade.simulation import Experiment
 
 GROUPS = {
     "rotated, 2 groups": ("rotate", (10, 10)),

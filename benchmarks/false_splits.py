@@ -12,7 +12,7 @@ from scipy.stats import beta
 
 from benchmarks.clustering import cell_of, config_of, played
 from benchmarks.machine import markdown
-from fedclade.experiments import Experiment
+from fedclade.simulation import Experiment
 
 POPULATIONS = ("i.i.d.", "label skew, α = 0.5")
 

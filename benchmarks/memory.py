@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.machine import Options, Report, markdown
 from benchmarks.work import SHAPE, random_population, work_config
 from fedclade.edge import SimulatedEdge
+from fedclade.fleet.simulated.engines import Engine, build_trainer
 from fedclade.server import Server
-from fedclade.training.engines import Engine, build_trainer
 
 IMAGES = 20  # of each device
 MEBIBYTE = 1 << 20

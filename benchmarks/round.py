@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.machine import Options, Report, markdown
 from benchmarks.peers import peers_python
 from benchmarks.work import population_in, work_config, write_work
-from fedclade.training.engines import choose_engine
+from fedclade.fleet.simulated.engines import choose_engine
 
 SCRIPTS = Path(__file__).parent / "contestants"
 EPOCHS = {"cnn": 10, "mlp": 10, "cnn-large": 1}

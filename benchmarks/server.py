@@ -18,8 +18,8 @@ from sklearn.cluster import AgglomerativeClustering
 from benchmarks.machine import Options, Report, markdown
 from benchmarks.work import SHAPE
 from fedclade import config as configuration
-from fedclade.arrays import Ints, Singles
 from fedclade.clustering import ROOT, bipartition, cosine_similarity
+from fedclade.core.arrays import Ints, Singles
 from fedclade.edge import SimulatedEdge
 from fedclade.server import Server
 

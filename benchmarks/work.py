@@ -8,8 +8,8 @@ import torch
 
 from fedclade import config as configuration
 from fedclade.config import Config
+from fedclade.data import Population
 from fedclade.models import build_model
-from fedclade.population import Population
 
 SHAPE, CLASSES = (1, 28, 28), 62  # as FEMNIST
 MEAN, STD = 0.5, 0.29  # of uniform noise

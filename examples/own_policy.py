@@ -8,7 +8,7 @@ From this folder::
 
 import numpy as np
 
-from fedclade.arrays import Ints
+from fedclade.core.arrays import Ints
 from fedclade.scheduling import Situation, policy
 
 

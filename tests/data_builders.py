@@ -9,7 +9,7 @@ import pytest
 
 from fedclade import UserError
 from fedclade.config import Config, load
-from fedclade.population import ImageSet
+from fedclade.data import ImageSet
 
 
 def error_line(function: Callable[..., object], *arguments: object) -> str:

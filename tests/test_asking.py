@@ -6,8 +6,8 @@ import pytest
 from fedclade import config as configuration
 from fedclade.asking import Asking
 from fedclade.edge import Links
-from fedclade.statistics import Paired, Survey
-from fedclade.training import Evaluation
+from fedclade.fleet.answers import Paired, Survey
+from fedclade.fleet.simulated import Evaluation
 from tiny_runs import digits
 
 IMAGES = np.array([[2, 4], [6, 0], [0, 12]])  # of two classes, that each of three devices looks at

@@ -13,16 +13,16 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from fedclade import Experiment, Run
-from fedclade.arrays import Ints, Singles
 from fedclade.automatic import APART, COUNTS_AS, LONGER, SUSPECT, Automatic
 from fedclade.clustering import ROOT, CutFacts, Outlook
 from fedclade.config import AttackConfig
-from fedclade.population import Population
+from fedclade.core.arrays import Ints, Singles
+from fedclade.core.state import Event, ServerState
+from fedclade.data import Population
+from fedclade.fleet.attacks import HostileTrainer
+from fedclade.fleet.simulated import Trainer
+from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.server import Server
-from fedclade.state import Event, ServerState
-from fedclade.training import Trainer
-from fedclade.training.hostile import HostileTrainer
-from fedclade.training.sequential import SequentialTrainer
 from tiny_runs import digits
 
 NO_GROUPS = ("incongruence.kind=none", "incongruence.groups=[1]")

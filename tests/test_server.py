@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from fedclade import UserError
 from fedclade import config as configuration
 from fedclade.clustering import Kinship
+from fedclade.core.state import ClusterRecord, Event, RoundRecord, ServerState
 from fedclade.edge import Links
+from fedclade.fleet.simulated import Evaluation
 from fedclade.scheduling import Policy
 from fedclade.server import Server
-from fedclade.state import ClusterRecord, Event, RoundRecord, ServerState
-from fedclade.training import Evaluation
 
 INF = float("inf")
 FIXED = ["clustering.thresholds=fixed", "clustering.bipartition=minmax", "clustering.warmup_rounds=0"]

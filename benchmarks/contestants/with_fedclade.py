@@ -10,8 +10,8 @@ from protocol import Turns
 from fedclade import config as configuration
 from fedclade.clustering import ROOT
 from fedclade.edge import SimulatedEdge
+from fedclade.fleet.simulated.engines import build_trainer, choose_engine
 from fedclade.server import Server
-from fedclade.training.engines import build_trainer, choose_engine
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.work import population_in

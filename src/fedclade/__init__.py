@@ -7,11 +7,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedclade.errors import Interrupted, UserError
+from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
-    from fedclade.experiments import Experiment, Plan, resume, run
     from fedclade.runs import Run, open_run
+    from fedclade.simulation import Experiment, Plan, resume, run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,10 +32,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     homes = {
-        "Experiment": "experiments",
-        "Plan": "experiments",
-        "resume": "experiments",
-        "run": "experiments",
+        "Experiment": "simulation",
+        "Plan": "simulation",
+        "resume": "simulation",
+        "run": "simulation",
         "Run": "runs",
         "open_run": "runs",
     }

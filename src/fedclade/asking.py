@@ -8,11 +8,11 @@ import time
 
 import numpy as np
 
-from fedclade.arrays import Floats, Ints, Singles
 from fedclade.config import Config
+from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.edge import Edge, Links
-from fedclade.statistics import Paired, Survey
-from fedclade.training import Evaluation, Share, Trainer
+from fedclade.fleet.answers import Paired, Survey
+from fedclade.fleet.simulated import Evaluation, Share, Trainer
 
 LOOK = 1.0 / 3.0  # work of looking at an image, against training on it once: forward, without backward
 

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedclade.arrays import Bools, Floats, Ints, Singles
 from fedclade.asking import Asking
 from fedclade.clustering import (
     Belonging,
@@ -29,9 +28,10 @@ from fedclade.clustering import (
 )
 from fedclade.clustering.kinship import CORE, STEP, large_enough
 from fedclade.config import Config
-from fedclade.randomness import generator
-from fedclade.state import Event, Fresh, ServerState, index, rows_of, stack
-from fedclade.training import Share
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
+from fedclade.core.random import generator
+from fedclade.core.state import Event, Fresh, ServerState, index, rows_of, stack
+from fedclade.fleet.simulated import Share
 
 IMAGES = 256  # of a device, about, on which it looks at the others' models
 FEW_DEVICES = 1000  # more in all are cut by similarity alone: kinship is K × K

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from fedclade import __version__
 from fedclade import config as configuration
-from fedclade.errors import Interrupted, UserError
+from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
-    from fedclade.experiments import OnRound, Progress
+    from fedclade.simulation import OnRound, Progress
 
 app = typer.Typer(
     help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
@@ -96,8 +96,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Plan one round without training anything: who uploads when, under every order and allocation."""
-    from fedclade.experiments import Experiment
     from fedclade.report import terminal
+    from fedclade.simulation import Experiment
 
     experiment = Experiment(source, overrides)
     planned = experiment.plan(round_, devices=devices, compare=True)
@@ -128,9 +128,9 @@ def run(
     if resume is None:
         configuration.load(source or "quickstart", overrides)  # a typo should not wait for torch
 
-    from fedclade.experiments import Experiment
     from fedclade.report import terminal
     from fedclade.runs import REAL_DEVICES, free_folder, read_config
+    from fedclade.simulation import Experiment
 
     signals = _Signals()
     if resume is not None:
@@ -216,8 +216,8 @@ def place(
     import shutil
     from dataclasses import asdict
 
-    from fedclade.placement import place as find_place
     from fedclade.report import terminal
+    from fedclade.runs.assign import place as find_place
 
     if (data is None) == (device is None):
         raise UserError("place: needs either --data FILE.npz or --device N")
@@ -247,7 +247,7 @@ def compare(
     processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
 ) -> None:
     """Run every policy × number of devices × trial, and set them against each other; start it again to go on."""
-    from fedclade import comparisons
+    from fedclade import study as comparisons
 
     told = [*overrides]
     for field, value in (("policies", policies), ("devices", devices)):
@@ -280,7 +280,7 @@ def compare(
 
 
 def _print_comparison(console: Console, folder: Path) -> None:
-    from fedclade import comparisons
+    from fedclade import study as comparisons
     from fedclade.report import comparison, terminal
 
     config, jobs = comparisons.read_comparison(folder)
@@ -297,7 +297,7 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run or a comparison, finished or going on")],
 ) -> None:
     """Write DIR/report.html: one page, to be opened in any browser, that shows what happened and why."""
-    from fedclade import comparisons
+    from fedclade import study as comparisons
     from fedclade.report import comparison, page
     from fedclade.runs import Run
 
@@ -316,9 +316,9 @@ def bound(
     as_json: AsJson = False,
 ) -> None:
     """Hold the convergence bounds against a run of the strongly convex case."""
-    from fedclade.bounds import check_bounds
-    from fedclade.report import bounds
+    from fedclade.report import convergence
     from fedclade.runs import free_folder
+    from fedclade.theory.experiment import check_bounds
 
     if out is not None and (out.is_file() or (out / "bound.json").exists()):
         raise UserError(f"--out {out}: is a file or already holds bound.json; choose another folder")
@@ -326,14 +326,14 @@ def bound(
         report = check_bounds(source, overrides)
     folder = out or free_folder(Path("bounds"), report.name)
     folder.mkdir(parents=True, exist_ok=True)
-    written = json.dumps(bounds.bounds_as_json(report), indent=1)
+    written = json.dumps(convergence.bounds_as_json(report), indent=1)
     (folder / "bound.json").write_text(written + "\n", "utf-8")
-    drawn = bounds.draw_bounds(report, folder / "bound.png")
+    drawn = convergence.draw_bounds(report, folder / "bound.png")
     if as_json:
         print(written)
         return
     console = _console()
-    for part in bounds.show_bounds(report):
+    for part in convergence.show_bounds(report):
         console.print(part)
     figure = "bound.png" if drawn else "no figure: pip install 'fedclade[figures]' for matplotlib"
     console.print(f"Written     {folder}: bound.json, {figure}", soft_wrap=True, markup=False)
@@ -352,7 +352,7 @@ def deploy_demo(
     """Try a deployment: start Flower's SuperLink and SuperNodes on this machine, run, show, and clean up."""
     if find_spec("flwr") is None:
         raise UserError("deploy-demo needs Flower: pip install 'fedclade[flower]'")
-    from fedclade.flower.demo import run_demo
+    from fedclade.deployment.flower.demo import run_demo
 
     console = _console()
     folder = run_demo(nodes, rounds, host, tls, out, lambda line: console.print(line, markup=False, soft_wrap=True))

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from fedclade.arrays import Floats, Ints, Singles
 from fedclade.asking import Asking
 from fedclade.automatic import NO_DOUBT, WORSE, Automatic, Cut, losses_of, without_harm
 from fedclade.clustering import (
@@ -33,9 +32,10 @@ from fedclade.clustering import (
     update_norms,
 )
 from fedclade.config import Config
+from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.random import generator
+from fedclade.core.state import ClusterRecord, Event, Fresh, ServerState, rows_of, stack
 from fedclade.edge.latency import local_steps
-from fedclade.randomness import generator
-from fedclade.state import ClusterRecord, Event, Fresh, ServerState, rows_of, stack
 
 ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
 MIN_TELLING = 2  # of devices heard before, to tell what is usual without the others

@@ -11,12 +11,15 @@ from typing import Protocol
 
 import numpy as np
 
-from fedclade.arrays import Floats, Ints, Singles
 from fedclade.asking import Asking
 from fedclade.clustering import ROOT, Tree, update_norms
 from fedclade.config import Config
+from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.errors import UserError
+from fedclade.core.state import CONVENTIONAL, EvaluationRecord, Event, RoundRecord, ServerState, index, stack
+from fedclade.core.stopwatch import Stopwatch
 from fedclade.edge import Edge, Links
-from fedclade.errors import UserError
+from fedclade.fleet.simulated import Trainer
 from fedclade.grouping import Grouping, recheck_due
 from fedclade.scheduling import (
     Allocation,
@@ -28,9 +31,6 @@ from fedclade.scheduling import (
     find_policy,
     plan_timeline,
 )
-from fedclade.state import CONVENTIONAL, EvaluationRecord, Event, RoundRecord, ServerState, index, stack
-from fedclade.stopwatch import Stopwatch
-from fedclade.training import Trainer
 
 
 class Conductor(Protocol):

@@ -12,7 +12,7 @@ from scipy import stats
 
 from fedclade.clustering import Belonging, Kinship, kindred_cut
 from fedclade.clustering.kinship import AGAIN, CORE, KEPT, beyond_classes, harmful, log_ways, strength
-from fedclade.statistics import Paired, Survey, paired
+from fedclade.fleet.answers import Paired, Survey, paired
 
 SEEDS = st.integers(0, 9999)
 EXAMPLES = settings(max_examples=40)

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedclade.clustering import Outlook, Trial, group_effect
-from fedclade.statistics import Paired, paired
+from fedclade.fleet.answers import Paired, paired
 
 SEEDS = st.integers(0, 9999)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclade.errors import UserError
+from fedclade.core.errors import UserError
 from fedclade.scheduling import Timeline, plan_timeline
-from fedclade.scheduling.bound import lower_bound
+from fedclade.scheduling.lower_bound import lower_bound
 
 WHOLE = st.integers(0, 4).map(float)  # ties and zero lengths are common
 DEADLINES = st.integers(0, 12).map(float)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclade.arrays import Bools, Floats, Ints
-from fedclade.statistics import Paired, Survey, p_above_zero
+from fedclade.core.arrays import Bools, Floats, Ints
+from fedclade.fleet.answers import Paired, Survey, p_above_zero
 
 SHARED = 0.05  # of a device's images, at least, are of classes that others of both clusters hold, to compare by class
 ENOUGH_MEMBERS = 2  # of a cluster, that speak for it

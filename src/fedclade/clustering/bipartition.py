@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 
-from fedclade.arrays import Bools, Floats, Ints, Singles
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
 
 
 def bipartition(similarity: Singles, method: Literal["minmax", "average", "complete"], min_size: int) -> Bools | None:

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedclade.arrays import Bools, Singles
 from fedclade.clustering.similarity import update_norms
 from fedclade.config import ClusteringConfig
+from fedclade.core.arrays import Bools, Singles
 
 JACKKNIFE = 10  # parts
 ONE_SIDED = 1.645  # standard errors, for 95 %

@@ -20,8 +20,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from scipy.special import gammaln
 
-from fedclade.arrays import Bools, Floats, Ints, Singles
-from fedclade.statistics import Survey
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
+from fedclade.fleet.answers import Survey
 
 STEP = 0.3  # of another's update: its direction counts, not how far it overfits
 KEPT = 0.8  # weight of what a device said in its last trial against what it says now

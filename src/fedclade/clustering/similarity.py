@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.linalg.blas import ssyrk
 
-from fedclade.arrays import Bools, Floats, Ints, Singles
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
 
 ABSURD = 10.0  # times the usual
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedclade.arrays import Ints
 from fedclade.clustering.criteria import CutFacts
 from fedclade.clustering.trial import Trial
+from fedclade.core.arrays import Ints
 
 ROOT = "0"
 

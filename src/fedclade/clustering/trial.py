@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fedclade.arrays import Bools
-from fedclade.statistics import Paired, p_above_zero
+from fedclade.core.arrays import Bools
+from fedclade.fleet.answers import Paired, p_above_zero
 
 STILL = 0.99  # a loss above this share of the best one before is no progress
 PAYS = 0.05  # level at which one child's own model must beat the parent's

@@ -1,8 +1,8 @@
 """Devices that come and go: who is there in which round."""
 
-from fedclade.arrays import Bools
 from fedclade.config import EdgeConfig
-from fedclade.randomness import generator
+from fedclade.core.arrays import Bools
+from fedclade.core.random import generator
 
 
 class Presence:

@@ -9,9 +9,9 @@ import math
 import numpy as np
 from scipy.special import exp1
 
-from fedclade.arrays import Floats
 from fedclade.config import EdgeConfig
-from fedclade.randomness import generator
+from fedclade.core.arrays import Floats
+from fedclade.core.random import generator
 
 THERMAL_DBM_PER_HZ = -174.0
 

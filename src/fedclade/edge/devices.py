@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedclade.arrays import Floats
 from fedclade.config import EdgeConfig
-from fedclade.randomness import generator
+from fedclade.core.arrays import Floats
+from fedclade.core.random import generator
 
 
 @dataclass(frozen=True)

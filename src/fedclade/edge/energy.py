@@ -1,6 +1,6 @@
 """What a device spends: κ·cycles·f² for computing, P·T_trans for sending."""
 
-from fedclade.arrays import Floats
+from fedclade.core.arrays import Floats
 
 
 def compute_joules(capacitance: float, cycles: Floats, cpu_hz: Floats) -> Floats:

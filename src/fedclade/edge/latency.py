@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedclade.arrays import Floats, Ints
 from fedclade.config import EdgeConfig, TrainingConfig
+from fedclade.core.arrays import Floats, Ints
 
 
 def local_steps(training: TrainingConfig, samples: Ints) -> Ints:

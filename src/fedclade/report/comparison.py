@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedclade.comparisons import METRICS, Comparison, Curves, Job, spread
 from fedclade.report.figures import write_figures
 from fedclade.report.page import Json, made_from, models_data, rounded, write_page
 from fedclade.report.tables import tables, write_tables
+from fedclade.study import METRICS, Comparison, Curves, Job, spread
 
 
 def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:

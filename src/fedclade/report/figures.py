@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedclade.comparisons import METRICS, Comparison, spread
-from fedclade.state import CONVENTIONAL
+from fedclade.core.state import CONVENTIONAL
+from fedclade.study import METRICS, Comparison, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

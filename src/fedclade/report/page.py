@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedclade import fairness
 from fedclade.config import fields_of
+from fedclade.core.state import CONVENTIONAL
 from fedclade.edge import duration
-from fedclade.problem import check_run
+from fedclade.metrics import fairness
 from fedclade.runs import Run, write_beside
-from fedclade.state import CONVENTIONAL
+from fedclade.scheduling.constraints import check_run
 
 DIGITS = 5  # of a number on the page
 Json = Mapping[str, Any]

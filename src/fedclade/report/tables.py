@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedclade.comparisons import METRICS, TABLES, Comparison, Metric, paired, spread
 from fedclade.runs import write_beside
+from fedclade.study import METRICS, TABLES, Comparison, Metric, paired, spread
 
 NOTHING = "–"
 Row = Mapping[Any, Any]

@@ -4,10 +4,10 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedclade import fairness
-from fedclade.errors import UserError
-from fedclade.experiments import Progress
+from fedclade.core.errors import UserError
+from fedclade.metrics import fairness
 from fedclade.report.terminal import event_lines
+from fedclade.simulation import Progress
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter

@@ -14,16 +14,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fedclade.comparisons import Comparison, Job
+from fedclade.core.state import RoundRecord
 from fedclade.edge import duration
-from fedclade.experiments import Plan
-from fedclade.experiments import Progress as RunProgress
-from fedclade.placement import Placement
-from fedclade.problem import Constraint, check_run
 from fedclade.report.tables import tables
 from fedclade.runs import Run
+from fedclade.runs.assign import Placement
 from fedclade.scheduling import Timeline
-from fedclade.state import RoundRecord
+from fedclade.scheduling.constraints import Constraint, check_run
+from fedclade.simulation import Plan
+from fedclade.simulation import Progress as RunProgress
+from fedclade.study import Comparison, Job
 
 PLAN_ROWS = 60  # devices of a plan shown one by one
 GANTT_ROWS = 20

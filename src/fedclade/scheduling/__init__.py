@@ -1,8 +1,9 @@
 """The schedule of a round: selection (who), timeline (when) and allocation (how fast, how loud)."""
 
+from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, Kind, allocate
-from fedclade.scheduling.selection import ClusterView, Policy, Situation, find_policy, policy, policy_names
-from fedclade.scheduling.timeline import ORDERS, Order, Timeline, plan_timeline
+from fedclade.scheduling.policies import ClusterView, Policy, Situation, find_policy, policy, policy_names
+from fedclade.scheduling.timeline import ORDERS, Order, plan_timeline
 
 __all__ = [
     "ALLOCATIONS",

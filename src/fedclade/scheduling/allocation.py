@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from fedclade.arrays import Bools, Floats, Ints
-from fedclade.scheduling.bound import lower_bound
-from fedclade.scheduling.timeline import Timeline
+from fedclade.core.arrays import Bools, Floats, Ints
+from fedclade.core.timeline import Timeline
+from fedclade.scheduling.lower_bound import lower_bound
 
 Kind: TypeAlias = Literal["fixed", "slack", "boost"]
 ALLOCATIONS: tuple[Kind, ...] = get_args(Kind)

@@ -6,8 +6,8 @@ the same round gives the same plan on every machine.
 
 import numpy as np
 
-from fedclade.arrays import Floats, Ints
-from fedclade.errors import UserError
+from fedclade.core.arrays import Floats, Ints
+from fedclade.core.errors import UserError
 
 RESOLUTION = 10_000_000  # ticks in the shortest round known before the search
 DETERMINISTIC_SECONDS = 1.0  # a few seconds of one core

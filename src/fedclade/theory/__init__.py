@@ -1,6 +1,6 @@
 """The convergence analysis, computable: bounds from a problem's constants, and the constants of a logistic problem."""
 
-from fedclade.theory.bound import (
+from fedclade.theory.bounds import (
     Constants,
     Form,
     bound,

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize
 
-from fedclade.arrays import Floats, Ints
-from fedclade.errors import UserError
+from fedclade.core.arrays import Floats, Ints
+from fedclade.core.errors import UserError
 
 HIGH_PRECISION = 1e-5  # largest certified ‖W − W*‖, relative to 1 + ‖W‖
 

@@ -1,0 +1,53 @@
+"""The planted groups: what makes one model unable to serve all devices."""
+
+import numpy as np
+
+from fedclade.core.arrays import Bytes, Ints
+from fedclade.config import IncongruenceConfig
+from fedclade.core.errors import UserError
+from fedclade.core.random import generator
+
+
+def group_of_devices(weights: tuple[int, ...], devices: int) -> Ints:
+    """Group number of each device; sizes in proportion to the weights (largest remainder), none empty."""
+    exact = np.array(weights) * (devices / sum(weights))
+    sizes = np.maximum(1, np.floor(exact)).astype(np.int64)
+    while sizes.sum() > devices:
+        sizes[np.argmax(np.where(sizes > 1, sizes - exact, -np.inf))] -= 1
+    for group in np.argsort(-(exact - sizes), kind="stable")[: devices - sizes.sum()]:
+        sizes[group] += 1
+    return np.repeat(np.arange(len(weights)), sizes)
+
+
+def allowed_classes(config: IncongruenceConfig, classes: Ints, group: Ints, seed: int) -> list[Ints]:
+    """The classes each device may hold: all that occur, or its group's own share of them."""
+    groups = len(config.groups)
+    if config.kind != "disjoint-classes":
+        return [classes] * len(group)
+    if groups > len(classes):
+        raise UserError(f"incongruence.groups: {groups} groups cannot share {len(classes)} classes without overlap")
+    shares = np.array_split(generator(seed, "disjoint").permutation(classes), groups)
+    return [np.sort(shares[g]) for g in group]
+
+
+def plant(
+    config: IncongruenceConfig, images: Bytes, labels: Ints, group: int, classes: int, seed: int
+) -> tuple[Bytes, Ints]:
+    """One group's images and labels as its devices see them. Group 0 sees the source's."""
+    if config.kind == "rotate":
+        angles = config.angles or tuple(360.0 * g / len(config.groups) for g in range(len(config.groups)))
+        images = rotate(images, angles[group])
+    elif config.kind == "permute-labels" and group > 0:
+        labels = generator(seed, "permutation", group).permutation(classes)[labels]
+    return images, labels
+
+
+def rotate(images: Bytes, degrees: float) -> Bytes:
+    """Counter-clockwise; quarter turns are exact, other angles are interpolated."""
+    quarters, rest = divmod(degrees, 90.0)
+    if rest == 0:
+        return np.ascontiguousarray(np.rot90(images, int(quarters), axes=(-2, -1)))
+    from scipy import ndimage
+
+    turned: Bytes = ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
+    return turned

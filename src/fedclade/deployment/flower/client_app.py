@@ -1,0 +1,150 @@
+"""What runs on every device. Each message has a process of its own, so heavy modules are imported where needed."""
+
+import time
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from fedclade.core.errors import UserError
+from fedclade.deployment.flower.messages import PROBE_BYTES, pack, unpack
+
+if TYPE_CHECKING:
+    from fedclade.config import Config
+    from fedclade.deployment.flower.data import DeviceData
+    from fedclade.fleet.simulated.sgd import Local
+
+KEPT_UPDATE, KEPT_ROUND, MODEL = "fedclade.update", "fedclade.round", "fedclade.model"
+
+app = ClientApp()
+
+
+@app.query("describe")
+def describe(message: Message, context: Context) -> Message:
+    """Who I am, how much data I have, how fast I am; and a probe of my link."""
+    begun = time.perf_counter()
+    from fedclade.deployment.flower.data import device_name
+
+    facts, _ = unpack(message.content)
+    _, data = _data(facts, context)
+    told = {
+        "name": device_name(context.node_config, context.node_id),
+        "train_samples": len(data.shares["train"]),
+        "test_samples": len(data.shares["test"]),
+        "shape": list(data.images.shape[1:]),
+        "classes": data.classes,
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "group": data.group,
+        "flops_per_second": _speed(),
+        "seconds": time.perf_counter() - begun,
+    }
+    return Message(pack(told, {"probe": np.arange(PROBE_BYTES // 4, dtype=np.int32)}), reply_to=message)
+
+
+@app.train("local")
+def train(message: Message, context: Context) -> Message:
+    """E epochs of mini-batch SGD from the model; the update goes back at once, or is kept until called for."""
+    begun = time.perf_counter()
+    facts, arrays = unpack(message.content)
+    me, round_ = int(facts["device"]), int(facts["round"])
+    local = _local(facts, context)
+    (update,) = local.train_many(round_, arrays["models"], np.array([me]), np.array([0]))
+    told = {"seconds": time.perf_counter() - begun}
+    if facts["upload"]:
+        return Message(pack(told, {"update": update}), reply_to=message)
+    context.state[KEPT_UPDATE] = ArrayRecord([update])
+    context.state[KEPT_ROUND] = ConfigRecord({"round": round_})
+    return Message(pack(told), reply_to=message)
+
+
+@app.train("upload")
+def upload(message: Message, context: Context) -> Message:
+    """The update I kept; after that I keep it no longer."""
+    facts, _ = unpack(message.content)
+    kept = context.state.config_records.get(KEPT_ROUND)
+    if kept is None or kept["round"] != facts["round"]:
+        raise UserError(f"no update of round {facts['round']} is kept here")
+    (update,) = context.state.array_records[KEPT_UPDATE].to_numpy_ndarrays()
+    del context.state[KEPT_UPDATE], context.state[KEPT_ROUND]
+    return Message(pack({"seconds": 0.0}, {"update": update}), reply_to=message)
+
+
+@app.evaluate("models")
+def evaluate(message: Message, context: Context) -> Message:
+    """Accuracy and mean loss of each model on one share of my data."""
+    facts, arrays = unpack(message.content)
+    local, me = _local(facts, context), np.array([int(facts["device"])])
+    answers = [local.evaluate(model, me, facts["share"]) for model in arrays["models"]]
+    told = {
+        "accuracy": [float(answer.accuracy[0]) for answer in answers],
+        "loss": [float(answer.loss[0]) for answer in answers],
+    }
+    return Message(pack(told), reply_to=message)
+
+
+@app.evaluate("compare")
+def compare(message: Message, context: Context) -> Message:
+    """Of each pair of models, how much better the first is than the second on one share of my data, by class."""
+    facts, arrays = unpack(message.content)
+    local, models = _local(facts, context), arrays["models"]
+    first = np.arange(0, len(models), 2)
+    me = np.full(len(first), int(facts["device"]))
+    found = local.compare(models, me, first, first + 1, facts["share"])
+    told = {"samples": found.samples, "mean": found.mean, "squares": found.squares}
+    return Message(pack({}, told), reply_to=message)
+
+
+@app.evaluate("survey")
+def survey(message: Message, context: Context) -> Message:
+    """Mean misfit of each model on my training images, or on some of them, by class."""
+    facts, arrays = unpack(message.content)
+    me, images = np.array([int(facts["device"])]), int(facts["images"])
+    found = _local(facts, context).survey(arrays["models"], me, images or None)
+    return Message(pack({}, {"samples": found.samples[0], "misfit": found.misfit[0]}), reply_to=message)
+
+
+@app.query("deliver")
+def deliver(message: Message, context: Context) -> Message:
+    """Take my cluster's model: into the file that the node config names as ``model``, and into my state."""
+    facts, tensors = unpack(message.content)
+    context.state[MODEL] = message.content.array_records["arrays"]
+    place = str(context.node_config.get("model", ""))
+    if place:
+        from safetensors.numpy import save_file
+
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, place, metadata={"cluster": str(facts["cluster"])})
+    return Message(pack({"place": place}), reply_to=message)
+
+
+def _data(facts: dict[str, Any], context: Context) -> "tuple[Config, DeviceData]":
+    """The server's config, and this device's data."""
+    from fedclade import config as configuration
+    from fedclade.deployment.flower.data import load_data
+
+    config = configuration.load(tomllib.loads(facts["config"]))
+    classes = facts.get("classes") or context.run_config.get("classes", 0)
+    return config, load_data(config, context.node_config, {**context.run_config, "classes": classes})
+
+
+def _local(facts: dict[str, Any], context: Context) -> "Local":
+    """The simulator's own training, on this device's data alone."""
+    from fedclade.fleet.simulated.engines import STEPS
+    from fedclade.fleet.simulated.sgd import Local
+
+    config, data = _data(facts, context)
+    step = STEPS["sequential" if config.training.engine == "sequential" else "workers"]
+    return Local(config, data.seated(int(facts["device"])), step)
+
+
+def _speed() -> float:
+    """Floating-point operations a second, by multiplying two matrices."""
+    matrix = np.ones((512, 512), dtype=np.float32)
+    begun = time.perf_counter()
+    for _ in range(4):
+        matrix @ matrix
+    return float(4 * 2 * 512**3 / (time.perf_counter() - begun))

@@ -1,0 +1,1 @@
+"""How devices are reached: the protocol, the questions they are asked, and the simulated fleet."""

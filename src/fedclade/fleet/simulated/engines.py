@@ -1,0 +1,61 @@
+"""Which engine trains: chosen by the user, or picked by model and machine."""
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from fedclade.config import Config
+from fedclade.core.errors import UserError
+from fedclade.data import Population
+from fedclade.fleet.simulated import StopRequested, Trainer
+from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.pool import WorkersTrainer
+from fedclade.fleet.simulated.sequential import SequentialTrainer
+from fedclade.fleet.simulated.sgd import Step
+from fedclade.models import build_model
+
+# Samples a run must train on before a second process pays for its start of a few seconds: dense nets, others.
+WORTH_WORKERS = {True: 5_000_000, False: 200_000}
+WORTH_STACKING = 8  # so many devices must fit into one stack; larger models are faster one by one
+STEPS: dict[str, Step] = {"sequential": "autograd", "workers": "lean", "batched": "batched"}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a run is trained. One worker means in this process."""
+
+    name: Literal["sequential", "workers", "batched"]
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.workers} process{'es' if self.workers > 1 else ''}"
+
+
+def choose_engine(config: Config, population: Population) -> Engine:
+    """What ``training.engine`` and ``training.workers`` come to for this model, on this machine."""
+    _, channels, height, width = population.images.shape
+    module = build_model(config.model, (channels, height, width), population.classes, config.run.seed)
+    dense = DenseStack.fits(module)
+    name = config.training.engine
+    if name == "batched" and not dense:
+        raise UserError(f'training.engine = "batched": is for dense models, not {config.model.name}; use "workers"')
+    if config.training.device == "cuda":
+        name = "sequential"  # one process drives the card
+    elif name == "auto":
+        name = "batched" if dense and DenseStack(module).devices_at_once >= WORTH_STACKING else "workers"
+    if name == "sequential":
+        return Engine("sequential", 1)
+    samples = config.run.rounds * config.training.epochs * int(population.samples.sum())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = config.training.workers or (cores if samples >= WORTH_WORKERS[dense] else 1)
+    return Engine(name, min(workers, population.devices))
+
+
+def build_trainer(
+    engine: Engine, config: Config, population: Population, stop_requested: StopRequested = lambda: False
+) -> Trainer:
+    """The Trainer of an engine."""
+    step = STEPS[engine.name]
+    if engine.workers == 1:
+        return SequentialTrainer(config, population, stop_requested, step=step)
+    return WorkersTrainer(config, population, stop_requested, workers=engine.workers, step=step)

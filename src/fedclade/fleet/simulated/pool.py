@@ -1,0 +1,197 @@
+"""Worker processes: a pool that lives as long as the run, one torch thread each.
+
+Data set, models and updates are in memory shared by all (unnamed temporary files, so nothing is left behind whatever
+happens). Tasks are dealt longest first. A worker that dies is replaced and its task done again: every draw is keyed by
+(seed, round, device), so the round's result is the same to the byte.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fedclade.config import Config
+from fedclade.core.arrays import Ints, Singles
+from fedclade.core.errors import Interrupted, UserError
+from fedclade.data import Population
+from fedclade.fleet.simulated import StopRequested
+from fedclade.fleet.simulated.sequential import SequentialTrainer
+from fedclade.fleet.simulated.sgd import Step
+from fedclade.fleet.simulated.worker import attach
+
+MAX_DEATHS = 3  # of workers at one task, before the run gives up
+POLL_SECONDS = 0.2  # how often a request to stop is looked for
+
+
+@dataclass
+class _Worker:
+    process: "subprocess.Popen[bytes]"
+    reply: BinaryIO
+    task: "_Task | None" = None
+
+
+@dataclass
+class _Task:
+    number: int
+    message: bytes
+    deaths: int = field(default=0)
+
+
+class WorkersTrainer(SequentialTrainer):
+    """A Trainer whose devices are trained by worker processes; evaluation stays in this one."""
+
+    def __init__(
+        self,
+        config: Config,
+        population: Population,
+        stop_requested: StopRequested = lambda: False,
+        *,
+        workers: int,
+        step: Step = "lean",
+    ) -> None:
+        super().__init__(config, population, stop_requested, step=step)
+        self._config, self._population, self._count, self._step = config, population, workers, step
+        self._files: list[BinaryIO] = []
+        self._workers: list[_Worker] = []
+
+    def _start_all(self) -> None:
+        """At the first training: whoever only plans needs no processes."""
+        population = self._population
+        parts = [*population.train, *population.validation, *population.test]
+        self._setup: dict[str, Any] = {
+            "config": self._config.model_dump_json(),
+            "step": self._step,
+            "classes": population.classes,
+            "mean": population.mean,
+            "std": population.std,
+            "arrays": {
+                "images": self._share(population.images),
+                "labels": self._share(population.labels),
+                "order": self._share(np.concatenate(parts)),
+                "ends": self._share(np.cumsum([len(part) for part in parts])),
+                "models": self._room(population.devices, self.parameters),
+                "updates": self._room(population.devices, self.parameters),
+            },
+        }
+        self._models, self._updates = (attach(self._setup["arrays"][name]) for name in ("models", "updates"))
+        self._workers = [self._start() for _ in range(self._count)]
+
+    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of each device, in the order given."""
+        if not self._workers:
+            self._start_all()
+        self._models[: len(models)] = models
+        pending = deque(self._tasks(round_, devices, model_of))
+        selector = selectors.DefaultSelector()
+        for index, worker in enumerate(self._workers):
+            selector.register(worker.reply, selectors.EVENT_READ, index)
+        with selector:
+            self._serve(pending, selector)
+        return self._updates[: len(devices)].copy()
+
+    def _tasks(self, round_: int, devices: Ints, model_of: Ints) -> list[_Task]:
+        """Longest first, as many devices at once as are trained together."""
+        longest_first = np.argsort(-self._population.samples[devices], kind="stable")
+        size = self._local.devices_at_once
+        tasks = []
+        for number, first in enumerate(range(0, len(devices), size)):
+            rows = longest_first[first : first + size]
+            message = {
+                "number": number,
+                "round": round_,
+                "rows": rows.tolist(),
+                "devices": devices[rows].tolist(),
+                "model_of": model_of[rows].tolist(),
+            }
+            tasks.append(_Task(number, json.dumps(message).encode() + b"\n"))
+        return tasks
+
+    def _serve(self, pending: deque[_Task], selector: selectors.BaseSelector) -> None:
+        """Deal until all is done. Asked to stop, deal no more, wait for what is under way, and say so."""
+        stopping = False
+        while True:
+            stopping = stopping or self._stop_requested()
+            for worker in self._workers:
+                if worker.task is None and pending and not stopping:
+                    worker.task = pending.popleft()
+                    with contextlib.suppress(BrokenPipeError):  # its end shows below
+                        assert worker.process.stdin is not None
+                        worker.process.stdin.write(worker.task.message)
+                        worker.process.stdin.flush()
+            if not any(worker.task for worker in self._workers):
+                break
+            for key, _ in selector.select(POLL_SECONDS):
+                worker = self._workers[key.data]
+                if worker.reply.readline():
+                    worker.task = None
+                    continue
+                selector.unregister(key.fileobj)
+                self._workers[key.data] = replacement = self._replace(worker)
+                selector.register(replacement.reply, selectors.EVENT_READ, key.data)
+                if worker.task is not None:
+                    pending.appendleft(worker.task)
+        if stopping:
+            raise Interrupted
+
+    def _replace(self, worker: _Worker) -> _Worker:
+        """A new worker for one that died; its task goes back to the queue unless it keeps killing them."""
+        code = worker.process.wait()
+        worker.reply.close()
+        if worker.task is not None:
+            worker.task.deaths += 1
+            if worker.task.deaths >= MAX_DEATHS:
+                raise UserError(
+                    f"training.workers: {MAX_DEATHS} worker processes died at the same task (last exit code {code}); "
+                    'is there enough memory? training.engine = "sequential" needs the least'
+                )
+        self.incidents.append(f"a worker process died (exit code {code}) and was replaced")
+        return self._start()
+
+    def _start(self) -> _Worker:
+        reading, writing = os.pipe()
+        files = [shared["file"] for shared in self._setup["arrays"].values()]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fedclade.fleet.simulated.worker"],
+            stdin=subprocess.PIPE,
+            pass_fds=[writing, *files],
+            env=environment,
+        )
+        os.close(writing)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({**self._setup, "reply": writing}).encode() + b"\n")
+        process.stdin.flush()
+        return _Worker(process, os.fdopen(reading, "rb"))
+
+    def _share(self, array: np.ndarray) -> dict[str, Any]:
+        shared = self._room(*array.shape, dtype=str(array.dtype))
+        attach(shared)[...] = array
+        return shared
+
+    def _room(self, *shape: int, dtype: str = "float32") -> dict[str, Any]:
+        """Shared memory for an array; a page of it costs nothing until it is written to."""
+        file = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
+        file.truncate(max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize))
+        self._files.append(file)
+        return {"file": file.fileno(), "shape": shape, "dtype": dtype}
+
+    def close(self) -> None:
+        """End the workers: their input ends, so do they."""
+        for worker in self._workers:
+            assert worker.process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                worker.process.stdin.close()
+        for worker in self._workers:
+            worker.process.wait()
+            worker.reply.close()
+        for file in self._files:
+            file.close()
+        self._workers, self._files = [], []

@@ -1,0 +1,60 @@
+"""A worker process: ``python -m fedclade.fleet.simulated.worker``, started by the pool, never by hand.
+
+It reads one JSON line with its set-up, then one line for each task, and answers each with the task's number. Data,
+models and updates lie in memory shared with the server's process, so nothing large goes through a pipe. It ends when
+its standard input does: with the run, or with the server's death.
+"""
+
+import json
+import mmap
+import os
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+
+from fedclade.config import Config
+from fedclade.data import Population
+from fedclade.fleet.simulated.sgd import Local
+
+
+def attach(shared: dict[str, Any]) -> np.ndarray:
+    """An array in shared memory, from the open file that backs it."""
+    memory = mmap.mmap(shared["file"], 0)
+    return np.frombuffer(memory, dtype=shared["dtype"]).reshape(shared["shape"])
+
+
+def main() -> None:
+    """Serve tasks until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the server decides what it means
+    setup = json.loads(sys.stdin.readline())
+    arrays = {name: attach(shared) for name, shared in setup["arrays"].items()}
+    ends, order = arrays["ends"], arrays["order"]
+    parts = [order[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    third = len(parts) // 3
+    population = Population(
+        images=arrays["images"],
+        labels=arrays["labels"],
+        train=tuple(parts[:third]),
+        validation=tuple(parts[third : 2 * third]),
+        test=tuple(parts[2 * third :]),
+        group=np.zeros(third, dtype=np.int64),
+        classes=setup["classes"],
+        mean=tuple(setup["mean"]),
+        std=tuple(setup["std"]),
+    )
+    local = Local(Config.model_validate(json.loads(setup["config"])), population, setup["step"])
+    models, updates = arrays["models"], arrays["updates"]
+    with os.fdopen(setup["reply"], "w", buffering=1) as reply:
+        for line in sys.stdin:
+            task = json.loads(line)
+            rows = task["rows"]
+            updates[rows] = local.train_many(
+                task["round"], models, np.array(task["devices"]), np.array(task["model_of"])
+            )
+            print(task["number"], file=reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Where a device belongs that the run never heard: a walk down the tree, to the side whose models serve it better."""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedclade.clustering import ROOT
+from fedclade.core.errors import UserError
+from fedclade.data import Population, build_population
+from fedclade.runs import Run
+from fedclade.fleet.simulated.sgd import Local
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fork of the walk."""
+
+    node: str
+    chosen: str
+    refused: str
+    loss: float  # of the best leaf below the chosen child
+    refused_loss: float  # of the best leaf below the other
+    p_value: float  # of the difference being none, or the other way round
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device's place, and how it was found."""
+
+    steps: tuple[Step, ...]
+    leaf: str
+    loss: float
+    accuracy: float
+    images: int
+    model: Path  # the leaf's
+
+
+def place(folder: str | Path, *, data: str | Path | None = None, device: int | None = None) -> Placement:
+    """Place the images of a file, or a device of the run's own population, in a finished run's tree.
+
+    The file is a NumPy archive (.npz) with ``images`` (uint8, N × C × H × W or N × H × W) and ``labels`` (N). A
+    device's test images are left out.
+    """
+    run = Run(folder)
+    if not run.finished:
+        raise UserError(f"{folder}: not finished; there are no models to choose from yet")
+    population = build_population(run.config)
+    mine = _of_file(Path(data), population) if data is not None else _of_device(device, population)
+    return _walk(run, Local(run.config, mine, "autograd"), len(mine.train[0]))
+
+
+def _walk(run: Run, local: Local, images: int) -> Placement:
+    nodes = {node["name"]: node for node in run.tree}
+    leaves = [name for name, node in nodes.items() if not node["split"] and not node["merged_into"]]
+    models = np.stack([local.flat(run.model(name)) for name in leaves])
+    me = np.zeros(1, dtype=np.int64)
+    scores = [local.evaluate(model, me, "train") for model in models]
+    losses = {name: float(score.loss[0]) for name, score in zip(leaves, scores, strict=True)}
+    here, steps = ROOT, list[Step]()
+    while nodes[here]["split"]:
+        best = {child: min(_below(nodes, child), key=losses.__getitem__) for child in nodes[here]["children"]}
+        chosen, refused = sorted(best, key=lambda child: losses[best[child]])
+        first, second = (np.array([leaves.index(best[child])]) for child in (chosen, refused))
+        _, p_value = local.compare(models, me, first, second, "train").test()
+        steps.append(Step(here, chosen, refused, losses[best[chosen]], losses[best[refused]], p_value))
+        here = chosen
+    leaf = min(_below(nodes, here), key=losses.__getitem__)  # more than one where it was merged into one that split
+    accuracy = float(scores[leaves.index(leaf)].accuracy[0])
+    return Placement(tuple(steps), leaf, losses[leaf], accuracy, images, run.folder / "models" / f"{leaf}.safetensors")
+
+
+def _below(nodes: dict[str, dict[str, Any]], name: str) -> list[str]:
+    """The leaves below a node; one that was merged into another counts as that other."""
+    node = nodes[name]
+    if node["split"]:
+        return [leaf for child in node["children"] for leaf in _below(nodes, child)]
+    return _below(nodes, node["merged_into"]) if node["merged_into"] else [name]
+
+
+def _of_device(device: int | None, population: Population) -> Population:
+    if device is None or not 0 <= device < population.devices:
+        raise UserError(f"--device {device}: must be from 0 to {population.devices - 1}")
+    known = np.concatenate([population.train[device], population.validation[device]])
+    return _alone(population.images[known], population.labels[known], population)
+
+
+def _of_file(path: Path, population: Population) -> Population:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            images, labels = archive["images"], archive["labels"]
+    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise UserError(f"--data {path}: must be an .npz archive with `images` and `labels`: {error}") from error
+    if images.ndim == 3:
+        images = images[:, None]
+    shape = population.images.shape[1:]
+    if images.dtype != np.uint8 or images.shape[1:] != shape or len(images) == 0:
+        raise UserError(f"--data {path}: images are {images.dtype} {images.shape}, must be uint8 (N, {shape})")
+    if labels.shape != (len(images),) or not np.isin(labels, np.arange(population.classes)).all():
+        raise UserError(f"--data {path}: labels must be {len(images)} whole numbers below {population.classes}")
+    return _alone(images, labels.astype(np.int64), population)
+
+
+def _alone(images: np.ndarray, labels: np.ndarray, population: Population) -> Population:
+    """One device with these images and nothing held out."""
+    everything, nothing = np.arange(len(images)), np.arange(0)
+    return Population(
+        images,
+        labels,
+        (everything,),
+        (nothing,),
+        (nothing,),
+        np.zeros(1, dtype=np.int64),
+        population.classes,
+        population.mean,
+        population.std,
+    )

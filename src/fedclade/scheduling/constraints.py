@@ -1,0 +1,146 @@
+"""The paper's problem P1 as an object: does a plan, or a finished run, keep its constraints, and by how much?
+
+Two of them cannot be meant literally where sub-channels are reused, and are read as the repaired system has them:
+P1.3 (T_r = the largest T_tot) as "a round lasts until its last upload ends", and P1.4 (|Ω_r| ≤ N) as "at most N
+uploads at once".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedclade.core.arrays import Floats
+from fedclade.runs import Run
+from fedclade.scheduling import Timeline
+
+ROUNDING = 1e-9  # of a round's length: sums of seconds round differently
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One line of P1. The margin is how far it is from being broken, in the constraint's own unit; None: no limit."""
+
+    name: str
+    meaning: str
+    holds: bool
+    margin: float | None
+    detail: str
+
+
+def uploads_at_once(start: Floats, end: Floats) -> int:
+    """The most uploads that are under way at one moment; one that begins as another ends does not overlap it."""
+    moments = np.concatenate([start, end])
+    change = np.repeat([1, -1], len(start))
+    keep = np.tile(end > start, 2)
+    in_order = np.lexsort((change[keep], moments[keep]))
+    return int(np.cumsum(change[keep][in_order]).max(initial=0))
+
+
+def check_plan(timeline: Timeline, subchannels: int, deadline: float | None, budget: float | None) -> list[Constraint]:
+    """P1.1 to P1.5 of one planned round; P1.0 is about models, of which a plan has none."""
+    uploads = pd.DataFrame({"round": 1, "device": timeline.device, "start": timeline.start, "end": timeline.end})
+    rounds = pd.DataFrame(
+        {
+            "seconds": [timeline.makespan],
+            "makespan": [timeline.makespan],
+            "largest": [timeline.largest_latency],
+            "deadline": [np.nan if deadline is None else deadline],
+        },
+        index=[1],
+    )
+    return list(_schedule(rounds, uploads[~timeline.missed], subchannels, budget))
+
+
+def check_run(run: Run) -> list[Constraint]:
+    """P1.0 to P1.5 of a finished run."""
+    rounds = run.rounds.set_index("round")
+    rounds = rounds.rename(
+        columns={
+            "makespan_seconds": "makespan",
+            "largest_latency_seconds": "largest",
+            "deadline_seconds": "deadline",
+        }
+    )
+    rounds["deadline"] = rounds["deadline"].astype(float)
+    uploads = run.uploads.rename(columns={"start_seconds": "start", "end_seconds": "end"})
+    schedule = _schedule(
+        rounds, uploads[uploads["missed"] == 0], run.config.edge.subchannels, run.config.run.time_budget_seconds
+    )
+    return [_optimality(run), *schedule]
+
+
+def _optimality(run: Run) -> Constraint:
+    """P1.0: each cluster's loss now against the best it has had, by its members' test data."""
+    weights = run.devices.set_index("device")["train_samples"]
+    seen = run.evaluations
+    weight = seen["device"].map(weights)
+    loss = (seen["loss"] * weight).groupby([seen["node"], seen["round"]]).sum()
+    loss = loss / weight.groupby([seen["node"], seen["round"]]).sum()
+    last = int(seen["round"].max())
+    gaps = {
+        str(node): float(part.droplevel("node").loc[last] - part.min())
+        for node, part in loss.groupby("node")
+        if last in part.droplevel("node").index
+    }
+    worst, epsilon = max(gaps, key=lambda node: gaps[node]), run.config.run.epsilon
+    return Constraint(
+        "P1.0",
+        "each cluster's model is within ε of its best",
+        gaps[worst] <= epsilon,
+        epsilon - gaps[worst],
+        f"loss of cluster {worst} {gaps[worst]:.3g} above its best, ε = {epsilon:g}",
+    )
+
+
+def _schedule(
+    rounds: pd.DataFrame, uploads: pd.DataFrame, subchannels: int, budget: float | None
+) -> Iterator[Constraint]:
+    total = float(rounds["seconds"].sum())
+    yield Constraint(
+        "P1.1",
+        "all rounds fit into the time budget",
+        budget is None or total <= budget * (1 + ROUNDING),
+        None if budget is None else budget - total,
+        f"{total:.4g} s of {'no limit' if budget is None else f'{budget:.4g} s'}",
+    )
+    limit = rounds["deadline"].fillna(rounds["makespan"])
+    spare = limit.reindex(uploads["round"]).to_numpy() - uploads["end"].to_numpy()
+    slack = float(spare.min(initial=np.inf))
+    yield Constraint(
+        "P1.2",
+        "who is selected ends by the round's deadline",
+        bool(slack >= -ROUNDING * max(total, 1.0)),
+        slack if np.isfinite(slack) else None,
+        f"the tightest upload ends {max(slack, 0.0):.3g} s before it" if np.isfinite(slack) else "no upload",
+    )
+    last_end = uploads.groupby("round")["end"].max().reindex(rounds.index).fillna(0.0)
+    off = float((rounds["makespan"] - last_end).abs().max())
+    reuse = float((rounds["makespan"] - rounds["largest"]).max())
+    yield Constraint(
+        "P1.3",
+        "a round lasts until its last upload ends",
+        off <= ROUNDING * max(total, 1.0),
+        -off,
+        f"waiting for a sub-channel adds up to {reuse:.3g} s to the largest T_tot",
+    )
+    busiest = max(
+        (uploads_at_once(part["start"].to_numpy(), part["end"].to_numpy()) for _, part in uploads.groupby("round")),
+        default=0,
+    )
+    yield Constraint(
+        "P1.4",
+        "at most N uploads at once",
+        busiest <= subchannels,
+        float(subchannels - busiest),
+        f"{busiest} of {subchannels} sub-channels at the busiest moment",
+    )
+    twice = int(uploads.duplicated(["round", "device"]).sum())
+    yield Constraint(
+        "P1.5",
+        "a device is selected once in a round or not at all",
+        twice == 0,
+        float(-twice),
+        f"{len(uploads)} uploads, {twice} of them twice in a round",
+    )

@@ -1,0 +1,239 @@
+"""Putting a run together: population, trainer, edge and server from one config; run it, plan it, resume it."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedclade import config as configuration
+from fedclade.config import Config
+from fedclade.core.errors import Interrupted, UserError
+from fedclade.core.random import generator
+from fedclade.core.state import RoundRecord, ServerState
+from fedclade.core.stopwatch import Stopwatch
+from fedclade.data import Population, build_population
+from fedclade.edge import Links, SimulatedEdge, plausibility
+from fedclade.fleet.attacks import HostileTrainer
+from fedclade.fleet.simulated import StopRequested, Trainer
+from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
+from fedclade.report.page import write_run_page
+from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
+from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, Kind, Order, Timeline
+from fedclade.scheduling.constraints import Constraint, check_plan
+from fedclade.server import Server
+
+OPTIMAL_UP_TO = 30  # devices; a plan of more is compared without the exact solver
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round, planned but not trained."""
+
+    links: Links
+    allocation: Allocation
+    model_bits: float
+    warnings: list[str]
+
+    constraints: list[Constraint]
+    compared: Mapping[tuple[str, str], Allocation]  # by order and allocation, of the same devices
+
+    @property
+    def timeline(self) -> Timeline:
+        """Who uploads when."""
+        return self.allocation.timeline
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress display wants to know after each round."""
+
+    record: RoundRecord
+    state: ServerState
+    rounds: int
+    wall_seconds: float  # since this process began the run
+    done_before: int  # rounds done by earlier processes
+    samples_per_second: float  # trained, by the wall clock
+
+
+OnRound = Callable[[Progress], None]
+
+
+class Experiment:
+    """A config with its parts; each part is built when first asked for.
+
+    >>> from fedclade import Experiment
+    >>> Experiment("quickstart", overrides=["run.seed=7"]).config.run.seed
+    7
+    """
+
+    def __init__(
+        self,
+        source: str | Path | Mapping[str, Any] | Config = "quickstart",
+        overrides: Iterable[str] = (),
+        stop_requested: StopRequested = lambda: False,
+    ) -> None:
+        self.name = Path(source).stem if isinstance(source, str | Path) else "run"
+        self.config = source if isinstance(source, Config) else configuration.load(source, overrides)
+        self._stop_requested = stop_requested
+
+    @cached_property
+    def population(self) -> Population:
+        """The devices' data."""
+        return build_population(self.config)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """How they are trained."""
+        return choose_engine(self.config, self.population)
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """How updates come about."""
+        trainer = build_trainer(self.engine, self.config, self.population, self._stop_requested)
+        attack = self.config.attack
+        if attack.kind == "none":
+            return trainer
+        return HostileTrainer(trainer, attack, self.population.devices, self.config.run.seed)
+
+    @cached_property
+    def edge(self) -> SimulatedEdge:
+        """How long things take."""
+        population = self.population
+        return SimulatedEdge(self.config, population.samples, population.bits_per_sample, self.trainer.parameters)
+
+    @cached_property
+    def server(self) -> Server:
+        """The loop."""
+        return Server(self.config, self.trainer, self.edge, self.population.samples)
+
+    def devices(self) -> pd.DataFrame:
+        """Who the devices are: one row each."""
+        population, traits = self.population, self.edge.devices
+        return pd.DataFrame(
+            {
+                "device": np.arange(population.devices),
+                "planted_group": population.group,
+                "train_samples": population.samples,
+                "test_samples": [len(positions) for positions in population.test],
+                "distance_m": traits.distance_m,
+                "power_w": traits.power_w,
+                "cpu_hz": traits.cpu_hz,
+            }
+        )
+
+    def plan(self, round_: int = 1, *, devices: int | None = None, compare: bool = False) -> Plan:
+        """Links, selection and timeline of one round of phase 1; nothing is trained.
+
+        ``devices`` plans for another number of them, each with as much data as one of the config's own; ``compare``
+        does so under every order and allocation, too.
+        """
+        config, edge, samples = self.config, self.edge, self.population.samples
+        if devices is not None:
+            samples = generator(config.run.seed, "plan-sizes").choice(samples, devices)
+            edge = SimulatedEdge(config, samples, self.population.bits_per_sample, self.trainer.parameters)
+        links = edge.observe(round_)
+
+        def planned(order: Order, allocation: Kind) -> Allocation:
+            chosen = config.scheduling.model_copy(update={"order": order, "allocation": allocation})
+            changed = config.model_copy(update={"scheduling": chosen})
+            return Server(changed, self.trainer, edge, samples).plan(round_, links)
+
+        mine = planned(config.scheduling.order, config.scheduling.allocation)
+        exact = len(mine.timeline.device) <= OPTIMAL_UP_TO and find_spec("ortools") is not None
+        orders = [order for order in ORDERS if compare and (exact or order != "optimal")]
+        return Plan(
+            links,
+            mine,
+            edge.model_bits,
+            plausibility(links, edge.model_bits),
+            check_plan(
+                mine.timeline,
+                edge.subchannels,
+                config.scheduling.deadline_seconds,
+                config.run.time_budget_seconds,
+            ),
+            {(order, kind): planned(order, kind) for order in orders for kind in ALLOCATIONS},
+        )
+
+    def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:
+        """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
+        server = self.server  # whatever is wrong with the config shows before a directory is made
+        folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
+        chosen = {"engine": self.engine.name, "workers": self.engine.workers}
+        training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
+        writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}), overwrite)
+        return self._go_on(writer, server.initial_state(), {}, on_round)
+
+    def resume(self, folder: str | Path, on_round: OnRound | None = None) -> Run:
+        """Go on from the last checkpoint of a directory; a finished run is left as it is."""
+        run = Run(folder)
+        for field, (mine, theirs) in differences(self.config, run.config).items():
+            if (field, mine) not in {("training.engine", "auto"), ("training.workers", None)}:
+                raise UserError(
+                    f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
+                )
+        if run.finished:
+            return run
+        self.config = run.config
+        writer, state, spent = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
+        return self._go_on(writer, state, spent, on_round)
+
+    def _go_on(
+        self, writer: RunWriter, state: ServerState, spent: Mapping[str, float], on_round: OnRound | None
+    ) -> Run:
+        server, begun, done_before = self.server, time.perf_counter(), state.round
+        server.stopwatch = stopwatch = Stopwatch(spent)
+        writer.describe(self.devices())
+        try:
+            while (end := server.finished(state)) is None:
+                result = server.step(state)
+                if result is None:
+                    end = "time budget"
+                    break
+                state, record = result
+                with stopwatch.measure("disk"):
+                    writer.record(record)
+                    if state.round % self.config.run.checkpoint_every == 0:
+                        writer.checkpoint(state, stopwatch.spent())
+                if on_round:
+                    wall_seconds = time.perf_counter() - begun
+                    speed = stopwatch.summary()["wall_samples_per_second"]
+                    on_round(Progress(record, state, self.config.run.rounds, wall_seconds, done_before, speed))
+                if self._stop_requested():
+                    raise Interrupted
+            writer.checkpoint(state, stopwatch.spent())
+            writer.describe(self.devices())  # more may have come
+            writer.finish(server, state, self.population.group, end)
+        except Interrupted:
+            writer.checkpoint(state, stopwatch.spent())
+            raise
+        finally:
+            writer.close()
+            self.trainer.close()
+        finished = Run(writer.folder)
+        if self.config.run.report:
+            write_run_page(finished)
+        return finished
+
+
+def run(
+    source: str | Path | Mapping[str, Any] | Config = "quickstart",
+    out: str | Path | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    overwrite: bool = False,
+    on_round: OnRound | None = None,
+) -> Run:
+    """Run a preset, a TOML file or a mapping; gives the finished run."""
+    return Experiment(source, overrides).run(out, overwrite=overwrite, on_round=on_round)
+
+
+def resume(folder: str | Path, on_round: OnRound | None = None) -> Run:
+    """Go on with an interrupted run."""
+    return Experiment(read_config(Path(folder))).resume(folder, on_round)

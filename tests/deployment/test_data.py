@@ -1,0 +1,132 @@
+"""Where a device's data comes from."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedclade import UserError
+from fedclade import config as configuration
+from fedclade.data import build_population
+from fedclade.deployment.flower.data import device_name, load_data
+from tiny_runs import TINY
+
+CONFIG = configuration.load(TINY)
+IMAGES, LABELS = np.zeros((10, 8, 8), np.uint8), np.arange(10)
+EXAMPLE = Path(__file__).parents[2] / "examples/flower"
+
+
+def test_a_partition_is_the_device_that_the_simulator_has():
+    everybody = build_population(CONFIG)
+    mine = load_data(CONFIG, {"partition-id": 4, "num-partitions": 6}, {})
+    population = mine.seated(2)
+    assert population.devices == 3
+    np.testing.assert_array_equal(population.images[population.train[2]], everybody.images[everybody.train[4]])
+    np.testing.assert_array_equal(population.labels[population.test[2]], everybody.labels[everybody.test[4]])
+    assert (mine.group, mine.classes, mine.mean) == (1, 10, everybody.mean)
+    assert population.samples.tolist() == [0, 0, 40]
+
+
+@pytest.mark.parametrize(
+    ("node_config", "said"),
+    [
+        ({}, "partition-id = None: must be a number from 0"),
+        ({"partition-id": 6}, "partition-id = 6: must be below num-partitions = 6"),
+        ({"data": "no/such/folder"}, r"needs train\.npz with arrays x and y"),
+        ({"data": "no_such_module:load"}, "cannot import"),
+        ({"data": "hf:mnist", "partition-id": 0}, "needs flwr-datasets"),
+    ],
+)
+def test_what_a_node_config_may_get_wrong(node_config, said):
+    with pytest.raises(UserError, match=said):
+        load_data(CONFIG, node_config, {})
+
+
+def test_a_folder_of_arrays(tmp_path):
+    np.savez(tmp_path / "train.npz", x=IMAGES, y=LABELS)
+    kept = load_data(CONFIG, {"data": str(tmp_path)}, {})
+    assert {name: len(share) for name, share in kept.shares.items()} == {"train": 8, "validation": 0, "test": 2}
+    np.savez(tmp_path / "test.npz", x=IMAGES[:3], y=LABELS[:3])
+    both = load_data(CONFIG, {"data": str(tmp_path)}, {"classes": 12})
+    assert {name: len(share) for name, share in both.shares.items()} == {"train": 10, "validation": 0, "test": 3}
+    assert (both.images.shape, both.classes, both.group) == ((13, 1, 8, 8), 12, -1)
+
+
+def given(train, test):
+    sys.modules["own_data"] = ModuleType("own_data")
+    sys.modules["own_data"].load = lambda node_config: (train, test)
+    return load_data(CONFIG, {"data": "own_data:load"}, {"classes": 10})
+
+
+def test_the_node_config_knows_better_than_the_run_config(monkeypatch):
+    monkeypatch.chdir(EXAMPLE)
+    monkeypatch.syspath_prepend(EXAMPLE)
+    mine = load_data(CONFIG, {"data": "my_data:load"}, {"data": "elsewhere"})
+    assert (mine.images.shape, mine.images.dtype, len(mine.shares["test"])) == ((100, 1, 1, 16), np.float32, 20)
+
+
+def test_floats_reach_the_model_as_they_are_and_bytes_between_0_and_1():
+    from fedclade.fleet.simulated.sgd import Local
+
+    values = np.linspace(-3, 3, 12, dtype=np.float32).reshape(4, 3)
+    floats = given((values, LABELS[:4]), (values, LABELS[:4]))
+    local = Local(CONFIG, floats.seated(0), "autograd")
+    np.testing.assert_allclose(local.inputs(slice(0, 4)).reshape(4, 3), values, atol=1e-6)
+    pixels = np.full((4, 8, 8), 51, np.uint8)
+    local = Local(CONFIG, given((pixels, LABELS[:4]), (pixels, LABELS[:4])).seated(0), "autograd")
+    np.testing.assert_allclose(local.inputs(slice(0, 1)), 0.2, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ((IMAGES, LABELS[:3]), "every x needs one whole number"),
+        ((IMAGES[:0], LABELS[:0]), "none may be empty"),
+        ((IMAGES, LABELS - 1), "every x needs one whole number"),
+        ((IMAGES, LABELS * 0.5), "every x needs one whole number"),
+        ((IMAGES.astype(np.int64), LABELS), "must be of 8 bits or floats, not int64"),
+        ((IMAGES[:, 0, 0], LABELS), "not of 1 dimensions"),
+        ((IMAGES[:, :4], LABELS), "differ in shape or type"),
+        ((IMAGES, LABELS + 5), "has label 14, but the run config says classes = 10"),
+        (5, r"must give \(x_train, y_train\), \(x_test, y_test\)"),
+    ],
+)
+def test_what_a_function_may_get_wrong(train, said):
+    with pytest.raises(UserError, match=said):
+        given(train, (IMAGES, LABELS))
+
+
+def test_a_data_set_of_the_hub_through_flwr_datasets(monkeypatch):
+    features = {"image": type("Image", (), {})(), "label": type("ClassLabel", (), {})()}
+    asked = []
+
+    class Part(dict):
+        features = SimpleNamespace(items=lambda: features.items())
+
+        def train_test_split(self, test_size, seed):
+            asked.append((test_size, seed))
+            return {"train": self, "test": {name: column[:2] for name, column in self.items()}}
+
+    class FederatedDataset:
+        def __init__(self, dataset, partitioners):
+            asked.append((dataset, partitioners))
+
+        def load_partition(self, partition, split):
+            asked.append((partition, split))
+            return Part(image=list(np.zeros((5, 32, 32, 3), np.uint8)), label=[0, 1, 2, 3, 4])
+
+    monkeypatch.setitem(sys.modules, "flwr_datasets", SimpleNamespace(FederatedDataset=FederatedDataset))
+    mine = load_data(CONFIG, {"partition-id": 3, "num-partitions": 7, "data": "hf:who/what"}, {})
+    assert asked == [("who/what", {"train": 7}), (3, "train"), (0.2, 1)]
+    assert mine.images.shape == (7, 3, 32, 32)
+    del features["label"]
+    with pytest.raises(UserError, match="no column of images or none of labels"):
+        load_data(CONFIG, {"partition-id": 3, "data": "hf:who/what"}, {})
+
+
+def test_a_device_is_called_by_its_name_else_by_its_partition_else_by_its_node():
+    assert device_name({"device": "pump-3", "partition-id": 1}, 9) == "pump-3"
+    assert device_name({"partition-id": 1}, 9) == "1"
+    assert device_name({}, 9) == "node-9"

@@ -1,0 +1,366 @@
+"""A whole deployment with the real ServerApp and ClientApp code, on a Grid that lives in this process."""
+
+import json
+
+import numpy as np
+import pytest
+from fake_grid import FakeGrid
+from flwr.app import Message
+
+from fedclade import Experiment, UserError, open_run
+from fedclade import config as configuration
+from fedclade.deployment.fleet import Deployment, GridTrainer, read_latencies
+from fedclade.deployment.flower import federation as federations
+from fedclade.deployment.flower.messages import DESCRIBE, EVALUATE, SURVEY, TRAIN, UPLOAD, pack, unpack
+from fedclade.deployment.flower.server_app import config_of, deploy
+from fedclade.deployment.measured_edge import RecordedEdge
+from fedclade.server import Server
+from tiny_runs import TINY, refusal
+
+FIELDS = {
+    f"{section}.{name}": str(value) if isinstance(value, list) else value
+    for section, fields in TINY.items()
+    for name, value in fields.items()
+}
+SETTINGS = {**FIELDS, "run.conventional": "frozen", "training.engine": "sequential", "grace-seconds": 1.0}
+TWO_AT_ONCE = {"edge.bandwidth_hz": 2e6}
+BY_TRIAL = {"clustering.thresholds": "auto", "clustering.bipartition": "average"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(federations, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(federations, "LOOK_SECONDS", 0.0)
+
+
+def grid_of(devices: int = 6) -> FakeGrid:
+    grid = FakeGrid()
+    for k in range(devices):
+        grid.join(100 + k, partition_id=k, num_partitions=6)
+    return grid
+
+
+def events(run, kind: str) -> list[tuple[int, int]]:
+    found = run.events[run.events["kind"] == kind]
+    return list(zip(found["round"], found["device"].fillna(-1).astype(int), strict=True))
+
+
+def reasons(run, kind: str = "missed") -> list[str]:
+    return [detail["reason"] for detail in run.events[run.events["kind"] == kind]["detail"]]
+
+
+def incidents(run) -> str:
+    return "\n".join(detail["what"] for detail in run.events[run.events["kind"] == "incident"]["detail"])
+
+
+def simulated(run, out):
+    """The simulator with the same latencies."""
+
+    class Replayed(Experiment):
+        @property
+        def server(self):
+            bits = 32.0 * self.trainer.parameters
+            edge = RecordedEdge(read_latencies(run.folder / "latencies.csv"), self.config.edge.subchannels, bits)
+            return Server(self.config, self.trainer, edge, self.population.samples)
+
+    return Replayed(run.config).run(out)
+
+
+# -------------------------------------------------------------------------------- as in simulation
+
+
+@pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE, BY_TRIAL], ids=["one message", "called one by one", "by trial"])
+def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_once):
+    run = deploy(grid_of(), {**SETTINGS, **at_once, "out": str(tmp_path / "real")})
+    same = simulated(run, tmp_path / "simulated")
+    for table in ("rounds", "clusters", "evaluations", "models"):
+        mine, theirs = run.table(table), same.table(table)
+        shared = [
+            c
+            for c in mine
+            if c not in ("seconds", "start_seconds", "asking_seconds") and "span" not in c and "bound" not in c
+        ]
+        shared = [c for c in shared if "latency" not in c]
+        np.testing.assert_allclose(
+            mine[shared].select_dtypes("number"), theirs[shared].select_dtypes("number"), rtol=1e-5, err_msg=table
+        )
+    assert set(zip(run.uploads["round"], run.uploads["device"], strict=True)) == set(
+        zip(same.uploads["round"], same.uploads["device"], strict=True)
+    )
+    assert [node["members"] for node in run.tree] == [node["members"] for node in same.tree]
+    for node in run.tree:
+        for name, tensor in run.model(node["name"]).items():
+            np.testing.assert_allclose(tensor, same.model(node["name"])[name], rtol=1e-5, atol=1e-7)
+    assert run.summary["adjusted_rand_index"] == 1.0
+    assert (run.folder / "report.html").is_file() == run.config.run.report
+
+
+def trainer_on(grid: FakeGrid) -> GridTrainer:
+    """Before any round."""
+    config = config_of({**SETTINGS, **BY_TRIAL})
+    federation = federations.Federation(grid, configuration.to_toml(config))
+    federation.gather(6, 1.0)
+    return Deployment(config, federation, 1.0, 1.0).grid_trainer
+
+
+def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing():
+    grid = grid_of()
+    trainer, devices = trainer_on(grid), np.array([4, 0, 2, 5])
+    models = np.stack([trainer.initial_model() * scale for scale in np.float32([1, 3, -2])])
+    expected = Experiment(config_of({**SETTINGS, **BY_TRIAL})).trainer.survey(models, devices)
+    assert expected.samples.any(axis=1).all()
+    found = trainer.survey(models, devices)
+    np.testing.assert_array_equal(found.samples, expected.samples)
+    np.testing.assert_allclose(found.misfit, expected.misfit, rtol=1e-6)
+    assert trainer.incidents == []
+
+    grid.leave(102)
+    trainer.muster(1.0)
+    found, there = trainer.survey(models, devices), [0, 1, 3]
+    np.testing.assert_array_equal(found.samples[there], expected.samples[there])
+    np.testing.assert_allclose(found.misfit[there], expected.misfit[there], rtol=1e-6)
+    assert not found.samples[2].any()
+    assert not found.misfit[2].any()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"samples": np.ones(10, np.int64)},
+        {"samples": np.ones(9, np.int64), "misfit": np.ones((2, 9))},
+        {"samples": np.ones(10, np.int64), "misfit": np.ones((1, 10))},
+        {"samples": np.ones(10, np.int64), "misfit": np.full((2, 10), np.nan)},
+    ],
+    ids=["nothing", "no misfits", "other classes", "one model", "not finite"],
+)
+def test_nonsense_in_a_survey_is_no_answer(told):
+    grid = grid_of()
+    trainer, devices = trainer_on(grid), np.arange(6)
+    grid.nodes[103].faults[(SURVEY, "0")] = lambda message, context: Message(pack({}, told), reply_to=message)
+    found = trainer.survey(np.stack([trainer.initial_model()] * 2), devices)
+    assert found.samples.any(axis=1).tolist() == [k != 3 for k in range(6)]
+    assert not found.misfit[3].any()
+    (incident,) = trainer.incidents
+    assert incident.startswith("device 3 was not asked: error: ")
+
+
+def test_by_trial_a_device_that_does_not_answer_a_survey_costs_its_own_opinion_only(tmp_path):
+    grid = grid_of()
+    for round_ in ("1", "2", "3"):
+        grid.nodes[102].faults[(SURVEY, round_)] = broken
+    run = deploy(grid, {**SETTINGS, **BY_TRIAL, "run.rounds": 3, "out": str(tmp_path / "run")})
+    assert "device 2 was not asked: error: disk on fire" in incidents(run)
+    assert run.summary["rounds"] == 3
+    assert run.summary["uploads"] == 18
+
+
+def test_at_most_as_many_uploads_as_sub_channels_are_on_their_way(tmp_path):
+    grid = grid_of()
+    deploy(grid, {**SETTINGS, **TWO_AT_ONCE, "run.rounds": 1, "out": str(tmp_path / "run")})
+    lines = [json.loads(line) for line in (tmp_path / "run/messages.jsonl").read_text().splitlines()]
+    flying, most, sent = 0, 0, 0
+    for line in lines:
+        if line["kind"] == UPLOAD:
+            flying += {"sent": 1, "arrived": -1}[line["what"]]
+            sent += line["what"] == "sent"
+            most = max(most, flying)
+    assert (most, flying, sent) == (2, 0, 6)
+
+
+def test_where_everybody_fits_at_once_training_and_upload_are_one_message(tmp_path):
+    grid = grid_of()
+    deploy(grid, {**SETTINGS, "run.rounds": 1, "out": str(tmp_path / "run")})
+    assert [kind for kind, _, _ in grid.seen].count(TRAIN) == 6
+    assert UPLOAD not in [kind for kind, _, _ in grid.seen]
+
+
+def test_every_device_gets_its_clusters_model(tmp_path):
+    grid = grid_of()
+    grid.nodes[104].context.node_config["model"] = str(tmp_path / "device/mine.safetensors")
+    run = deploy(grid, {**SETTINGS, "out": str(tmp_path / "run")})
+    leaf = next(node["name"] for node in run.tree if 4 in node["members"] and not node["children"])
+    from safetensors.numpy import load_file
+
+    for name, tensor in load_file(tmp_path / "device/mine.safetensors").items():
+        np.testing.assert_array_equal(tensor, run.model(leaf)[name])
+
+
+# -------------------------------------------------------------------------------- faults
+
+
+def silent(message, context):
+    return None
+
+
+def broken(message, context):
+    raise RuntimeError("disk on fire")
+
+
+def sends(**arrays):
+    return lambda message, context: Message(pack({"seconds": 0.1}, arrays), reply_to=message)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (silent, "missed", "late: no answer within"),
+        (broken, "missed", "error: disk on fire"),
+        (sends(), "missed", "error: sent nothing, not float32[650]"),
+        (sends(update=np.zeros(3, np.float32)), "missed", "error: sent float32[3], not float32[650]"),
+        (sends(update=np.full(650, np.nan, np.float32)), "rejected", "not finite"),
+        (lambda message, context: Message(message.content, reply_to=message), "missed", "error: sent nothing"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE], ids=["one message", "called one by one"])
+def test_a_device_that_fails_costs_its_own_update_only(tmp_path, fault, kind, said, at_once):
+    grid = grid_of()
+    grid.nodes[102].faults[(UPLOAD if at_once else TRAIN, "2")] = fault
+    run = deploy(grid, {**SETTINGS, **at_once, "out": str(tmp_path / "run")})
+    asked_again = [(3, 2)] if fault is silent else []  # who gave no answer is called again once it has told who it is
+    assert events(run, kind) == [(2, 2), *asked_again]
+    assert reasons(run, kind)[0].startswith(said)
+    assert run.uploads.groupby("round")["missed"].sum().tolist() == [0, int(kind == "missed"), len(asked_again)]
+    assert run.summary["rounds"] == 3
+
+
+def test_a_device_that_dies_while_training_holds_nobody_up_and_its_round_is_recorded(tmp_path):
+    grid = grid_of()
+    grid.on_push = lambda message: (
+        grid.leave(102)
+        if 102 in grid.nodes and message.metadata.message_type == TRAIN and message.metadata.group_id == "2"
+        else None
+    )
+    run = deploy(grid, {**SETTINGS, "grace-seconds": 600, "out": str(tmp_path / "run")})
+    assert events(run, "missed") == [(2, 2), (3, 2)]
+    assert reasons(run) == ["died: its node is gone", "away"]
+    last = run.evaluations[run.evaluations["round"] == 3]
+    assert last["accuracy"].isna().tolist() == [k == 2 for k in range(6)]
+    assert 0 < run.summary["accuracy_min"] <= run.summary["accuracy_mean"] <= 1
+    assert "report" in (run.folder / "config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "told", [{"accuracy": [0.5]}, {"accuracy": ["x"], "loss": [0.1]}, {}, {"accuracy": 1, "loss": 1}]
+)
+def test_nonsense_about_an_evaluation_is_no_evaluation(tmp_path, told):
+    grid = grid_of()
+    grid.nodes[103].faults[(EVALUATE, "1")] = lambda message, context: Message(pack(told), reply_to=message)
+    run = deploy(grid, {**SETTINGS, "run.rounds": 1, "out": str(tmp_path / "run")})
+    assert run.evaluations["accuracy"].isna().tolist() == [k == 3 for k in range(6)]
+
+
+@pytest.mark.parametrize("seconds", ["long", -5.0, 1e9, float("nan")])
+def test_nonsense_about_seconds_does_no_harm(tmp_path, seconds):
+    grid = grid_of()
+    update = np.zeros(650, np.float32)
+    told = pack({"seconds": seconds}, {"update": update})
+    grid.nodes[103].faults[(TRAIN, "1")] = lambda message, context: Message(told, reply_to=message)
+    run = deploy(grid, {**SETTINGS, "run.rounds": 1, "out": str(tmp_path / "run")})
+    assert run.uploads["missed"].sum() == 0
+    assert run.uploads["ready_seconds"].between(0, run.rounds["seconds"].iloc[0]).all()
+
+
+def test_the_page_and_the_tables_can_be_made_of_a_run_that_lost_a_device(tmp_path):
+    from fedclade.report import terminal
+    from fedclade.report.page import write_run_page
+
+    grid = grid_of()
+    grid.nodes[101].faults[(EVALUATE, "3")] = broken
+    run = deploy(grid, {**SETTINGS, "out": str(tmp_path / "run")})
+    assert "NaN" not in write_run_page(run).read_text("utf-8").split("<script")[-1]
+    assert terminal.show_run(run, True)
+
+
+def test_a_device_that_comes_back_as_another_node_is_the_same_device(tmp_path):
+    grid = grid_of()
+
+    def restart(message):
+        if 102 in grid.nodes and message.metadata.message_type == TRAIN and message.metadata.group_id == "2":
+            grid.leave(102)
+        if 102 not in grid.nodes and message.metadata.message_type == EVALUATE:
+            grid.join(999, partition_id=2, num_partitions=6)
+
+    grid.on_push = restart
+    run = deploy(grid, {**SETTINGS, "run.rounds": 5, "out": str(tmp_path / "run")})
+    assert len(run.devices) == 6
+    assert (2, 2) in events(run, "missed")
+    assert 2 in run.uploads.query("round == 5 and missed == 0")["device"].tolist()
+
+
+def test_a_new_device_joins_and_is_placed_where_its_loss_is_smallest(tmp_path):
+    grid = grid_of(5)  # device 5 of the second group comes after the split
+    grid.on_push = lambda message: (
+        grid.join(105, partition_id=5, num_partitions=6) if message.metadata.group_id == "3" else None
+    )
+    settings = {**SETTINGS, "devices": 5, "run.rounds": 8, "clustering.min_cluster_size": 2}
+    run = deploy(grid, {**settings, "out": str(tmp_path / "run")})
+    assert run.devices["train_samples"].tolist() == [40] * 6
+    assert run.summary["devices"] == 6
+    assert run.summary["adjusted_rand_index"] == 1.0
+    assert "device 5 (5) joined, in cluster" in incidents(run)
+
+
+def test_a_node_that_cannot_take_part_is_told_of_and_left_out(tmp_path):
+    grid = grid_of()
+    grid.join(200, device="nobody")
+    run = deploy(grid, {**SETTINGS, "out": str(tmp_path / "run")})
+    assert len(run.devices) == 6
+    assert "node 200 cannot take part: node config: partition-id = None" in incidents(run)
+
+
+def test_an_interrupted_run_goes_on_from_its_last_checkpoint_to_the_same_end(tmp_path):
+    whole = deploy(grid_of(), {**SETTINGS, "out": str(tmp_path / "whole")})
+    grid = grid_of()
+
+    def crash(message):
+        if message.metadata.group_id == "3":
+            raise KeyboardInterrupt
+
+    grid.on_push = crash
+    with pytest.raises(KeyboardInterrupt):
+        deploy(grid, {**SETTINGS, "out": str(tmp_path / "cut")})
+    assert not open_run(tmp_path / "cut").finished
+    assert "a run of real devices: go on with flwr run" in refusal("run", "--resume", tmp_path / "cut")
+    backwards = FakeGrid()
+    for k in reversed(range(6)):
+        backwards.join(500 + k, partition_id=k, num_partitions=6)
+    run = deploy(backwards, {"resume": str(tmp_path / "cut"), "grace-seconds": 1.0})
+    assert run.rounds["round"].tolist() == [1, 2, 3]
+    for node in whole.tree:
+        for name, tensor in whole.model(node["name"]).items():
+            np.testing.assert_array_equal(tensor, run.model(node["name"])[name])
+    assert deploy(backwards, {"resume": str(tmp_path / "cut")}).summary == run.summary  # only sends models again
+
+
+# -------------------------------------------------------------------------------- what a user may get wrong
+
+
+def test_without_devices_the_run_does_not_start(tmp_path):
+    with pytest.raises(UserError, match=r"no device answered within 0\.1 s"):
+        deploy(FakeGrid(), {**SETTINGS, "wait-seconds": 0.1, "out": str(tmp_path / "run")})
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_checked():
+    assert config_of({"run.rounds": 7, "set": "run.seed=5; model.name=mlp"}).run.seed == 5
+    with pytest.raises(UserError, match="devices = 'six': must be a number from 0"):
+        deploy(FakeGrid(), {**SETTINGS, "devices": "six"})
+    with pytest.raises(UserError, match="run config: rounds: no such setting"):
+        config_of({"rounds": 7})
+    with pytest.raises(UserError, match=r"run\.rounds.* = 0: must be at least 1"):
+        config_of({"run.rounds": 0})
+
+
+def test_a_simulation_cannot_be_resumed_on_devices(tmp_path):
+    Experiment(TINY, ["run.rounds=1"]).run(tmp_path / "run")
+    with pytest.raises(UserError, match="not a run of real devices"):
+        deploy(FakeGrid(), {"resume": str(tmp_path / "run")})
+
+
+def test_a_device_of_another_version_says_so():
+    records = pack({})
+    records["facts"]["version"] = 2
+    with pytest.raises(UserError, match="does not speak version 1"):
+        unpack(records)
+    assert DESCRIBE == "query.describe"

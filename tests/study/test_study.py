@@ -1,0 +1,330 @@
+"""Comparisons: what is planned, what is the same for all, what comes out, and stopping and going on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from browser import browser
+from data_builders import error_line
+from fedclade import Experiment
+from fedclade import config as configuration
+from fedclade.report.comparison import write_comparison, write_comparison_page
+from fedclade.report.tables import latex, markdown, tables
+from fedclade.study import METRICS, Comparison, Job, carry_out, collect, paired, plan, prepare, spread
+from tiny_runs import TINY, fedclade, files, refusal, tiny_file
+
+FEW = (
+    "scheduling.per_round=3",
+    "compare.trials=2",
+    "compare.target_accuracy=0.4",
+    "compare.devices=[6, 8]",
+    'compare.variants=["calm: clustering.enabled=false; scheduling.policy=full"]',
+)
+
+
+def comparing(*overrides: str) -> configuration.Config:
+    return configuration.load(TINY, [*FEW, *overrides])
+
+
+def done_here(config: configuration.Config, out: Path) -> list[Job]:
+    """The runs of a comparison, in this process: much faster than a process for each."""
+    jobs = prepare(config, out)
+    for job in jobs:
+        if not job.finished:
+            Experiment(job.config).resume(job.folder)
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("comparison") / "mine"
+
+
+@pytest.fixture(scope="module")
+def jobs(out) -> list[Job]:
+    return done_here(comparing(), out)
+
+
+@pytest.fixture(scope="module")
+def comparison(jobs) -> Comparison:
+    return collect(comparing(), jobs)
+
+
+# -------------------------------------------------------------------------------- planning
+
+
+def test_every_contender_meets_every_size_in_every_trial_trial_by_trial(jobs):
+    assert [(job.trial, job.devices, job.contender) for job in jobs] == [
+        (trial, devices, name) for trial in (1, 2) for devices in (6, 8) for name in ("fair", "random", "calm")
+    ]
+    for job in jobs:
+        assert (job.config.run.seed, job.config.population.devices) == (job.trial, job.devices)
+        assert job.config.scheduling.policy == {"calm": "full"}.get(job.contender, job.contender)
+        assert job.config.clustering.enabled is (job.contender != "calm")
+        assert job.config.training.workers == 1
+
+
+def test_within_a_trial_all_meet_the_same_devices_data_and_channels(comparison, jobs):
+    def world(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
+        experiment = Experiment(job.config)
+        links = [experiment.edge.observe(round_) for round_ in (1, 2, 3)]
+        return experiment.devices(), pd.DataFrame([link.snr for link in links])
+
+    for trial in (1, 2):
+        (devices, snr), *others = [world(job) for job in jobs if (job.trial, job.devices) == (trial, 6)]
+        for other_devices, other_snr in others:
+            pd.testing.assert_frame_equal(devices, other_devices)
+            pd.testing.assert_frame_equal(snr, other_snr)
+    first, second = (Experiment(job.config).devices() for job in jobs if (job.contender, job.devices) == ("fair", 6))
+    assert not first.equals(second)
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ('compare.policies=["fairr", "fair"]', 'scheduling.policy = "fairr": no such policy'),
+        ("compare.against=best", "compare.against = 'best': must be one of those compared: fair, random, calm"),
+        ("compare.devices=[0]", "population.devices = 0: must be at least 1"),
+        ('compare.variants=["auto"]', "must be 'name: section.field=value; section.field=value'"),
+        ('compare.variants=["fair: run.seed=1"]', "'fair' is compared already"),
+        ('compare.variants=["x: run.sed=1"]', "--set run.sed = 1: no such field; did you mean 'seed'?"),
+        ("compare.policies=[]", "needs at least 1 entry"),
+        ("compare.trials=0", "must be at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_runs(override, complaint, tmp_path):
+    assert complaint in error_line(lambda: prepare(comparing(override), tmp_path / "mine"))
+    assert files(tmp_path) == {}
+
+
+def test_a_directory_of_other_settings_or_of_something_else_is_refused(out, jobs, tmp_path):
+    line = error_line(prepare, comparing("training.epochs=1"), out)
+    assert "was made with training.epochs = 2, not 1: choose another --out" in line
+    (tmp_path / "thesis.tex").write_text("precious")
+    assert "exists and is no comparison" in error_line(prepare, comparing(), tmp_path)
+
+
+def test_a_comparison_grows_by_trials_and_keeps_what_is_there(out, jobs):
+    before = files(out / "runs")
+    more = plan(comparing("compare.trials=3"), out)
+    assert [job for job in more if job.finished] == jobs
+    assert files(out / "runs") == before
+
+
+# -------------------------------------------------------------------------------- what came out
+
+
+def test_spread_is_mean_and_deviation_over_trials(comparison):
+    table = spread(comparison).set_index(["devices", "contender", "metric"])
+    values = comparison.frame.query("devices == 6 and contender == 'random'")["accuracy_mean"]
+    row = table.loc[(6, "random", "accuracy_mean")]
+    assert (row["count"], row["trials"]) == (2, 2)
+    assert row["mean"] == pytest.approx(values.mean())
+    assert row["std"] == pytest.approx(abs(values.iloc[0] - values.iloc[1]) / np.sqrt(2))
+    assert table.loc[(6, "calm", "first_split_round")]["count"] == 0  # it never splits
+
+
+def test_differences_are_taken_trial_by_trial(comparison):
+    frame = comparison.frame.query("devices == 8").set_index(["contender", "trial"])["accuracy_mean"]
+    expected = frame["calm"] - frame["fair"]
+    row = paired(comparison).query("devices == 8 and contender == 'calm' and metric == 'accuracy_mean'").iloc[0]
+    assert row["difference"] == pytest.approx(expected.mean())
+    assert (row["low"], row["high"]) == pytest.approx((expected.min(), expected.max()))  # of two values, the extremes
+    assert (row["against"], row["pairs"]) == ("fair", 2)
+
+
+def test_the_target_is_reached_at_the_end_of_the_first_round_that_has_it(comparison, jobs):
+    for job in jobs:
+        rounds = comparison.first[job.devices, job.contender].rounds if job.trial == 1 else None
+        if rounds is None:
+            continue
+        row = comparison.frame.query(f"devices == {job.devices} and contender == '{job.contender}' and trial == 1")
+        reached = rounds[rounds["accuracy_mean"] >= 0.4]
+        if reached.empty:
+            assert row["rounds_to_target"].isna().all()
+        else:
+            assert row["rounds_to_target"].iloc[0] == reached["round"].iloc[0]
+            end = reached["start_seconds"].iloc[0] + reached["seconds"].iloc[0]
+            assert row["seconds_to_target"].iloc[0] == pytest.approx(end)
+    assert comparison.frame["rounds_to_target"].notna().any()
+
+
+def test_tables_say_how_many_trials_came_to_it(comparison):
+    by_name = {table.name: table for table in tables(comparison)}
+    assert list(by_name) == [f"{n}{d}" for d in ("", "-difference") for n in ("accuracy", "speed", "fairness", "cost")]
+    shown = {(devices, name): cells for devices, name, cells in by_name["speed"].rows}
+    assert shown[6, "calm"][0].text == "–"
+    assert shown[6, "fair"][0].text == "2.0 ± 0.0"
+    frame = comparison.frame.copy()
+    frame.loc[frame["trial"] == 1, "rounds_to_target"] = np.nan
+    frame.loc[frame["trial"] == 2, "rounds_to_target"] = 7.0
+    some = Comparison(**{**vars(comparison), "frame": frame})
+    cells = next(table for table in tables(some) if table.name == "speed").rows[0][2]
+    assert cells[2].text == "7.0 (1/2)"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("accuracy_mean", 0.8764, "87.6"),
+        ("energy_joules", 1234.5, "1234"),
+        ("energy_joules", 12.345, "12.3"),
+        ("energy_joules", 0.0012345, "0.00123"),
+        ("energy_joules", 0.0, "0.00"),
+        ("upload_bits", 2.5e6, "2.50"),
+        ("jain_accuracy", 0.98765, "0.988"),
+    ],
+)
+def test_numbers_are_shown_with_the_digits_that_matter(metric, value, text):
+    assert METRICS[metric].text(value) == text
+
+
+def test_latex_is_a_booktabs_table_with_its_marks_escaped(comparison):
+    text = latex(tables(comparison)[0])
+    assert text.count(r"\\") == 1 + 2 * 3
+    assert r"worst device (\%)" in text
+    assert r"$\pm$" in text
+    assert text.count(r"\midrule") == 2  # under the heading, and between the two K
+    assert "–" not in text
+
+
+def test_markdown_is_a_pipe_table_under_its_title(comparison):
+    table = tables(comparison)[0]
+    title, _, *lines = markdown(table).splitlines()
+    assert title == f"**{table.title}**"
+    assert lines[0].split("|")[1:4] == [" K ", " policy ", f" {table.columns[0]} "]
+    assert len(lines) == 2 + len(table.rows)
+    assert len({line.count("|") for line in lines}) == 1
+
+
+@pytest.mark.slow
+def test_all_is_written_and_written_again_without_a_change(comparison, jobs, out):
+    page = write_comparison(comparison, jobs, out)
+    written = {name for name in files(out) if not name.startswith("runs/")}
+    figures = {f"figures/{name}.{kind}" for kind in ("pdf", "png") for name in (
+        "accuracy", "speed", "fairness", "progress-K6", "progress-K8", "race-K6", "race-K8",
+        "models-K6-fair", "models-K6-random", "models-K6-calm",
+    )}  # fmt: skip
+    assert figures | {"compare.toml", "report.html", "runs.csv", "tables/spread.csv", "tables/paired.csv"} <= written
+    assert len(pd.read_csv(out / "runs.csv")) == 12
+    before = files(out)
+    page.unlink()
+    assert fedclade("report", out).out == f"{page}\n"
+    assert files(out) == before
+
+
+def test_the_page_shows_hides_chooses_and_sorts(comparison, jobs, out):
+    path = write_comparison_page(comparison, jobs, out)
+    with browser() as page:
+        page.see()
+        page.open(path)
+        for name in "race accuracy norms range rounds seconds metric models".split():  # noqa: SIM905 - easier to read
+            assert page.value(f"document.querySelectorAll('#{name}-chart .main-svg').length") > 0, name
+        traces = "document.getElementById('race-chart').data.map((trace) => trace.name)"
+        assert page.value(traces) == [n for name in ("fair", "random", "calm") for n in (name, f"{name}, worst device")]
+        page.click("input[value=random]")
+        assert "random" not in page.value(traces)
+        assert page.value("document.getElementById('metric-chart').data.map((trace) => trace.name)") == ["fair", "calm"]
+        page.click("input[value=random]")
+        assert "random" in page.value(traces)
+        first = "document.getElementById('models-chart').data[0].z[0].length"
+        assert page.value(first) == 6
+        page.value(
+            "(() => { const s = document.getElementById('size'); s.value = 8; s.dispatchEvent(new Event('change')) })()"
+        )
+        assert page.value(first) == 8
+        rows = "[...document.querySelectorAll('#table-accuracy tbody tr')]"
+        means = f"{rows}.map((row) => parseFloat(row.cells[3].textContent))"
+        page.click("#table-accuracy th:nth-child(4) button")
+        assert page.value(means) == sorted(page.value(means))
+        page.click("#table-accuracy th:nth-child(4) button")
+        assert page.value(means) == sorted(page.value(means), reverse=True)
+        page.see(390, dark=True)
+        page.wait_for("document.querySelector('#race-chart .main-svg').clientWidth <= innerWidth")
+        assert page.value("document.documentElement.scrollWidth <= innerWidth")
+        assert page.complaints == []
+
+
+def test_without_a_finished_run_there_is_nothing_to_compare(tmp_path):
+    config = comparing()
+    assert "no run of this comparison is finished yet" in error_line(collect, config, prepare(config, tmp_path / "x"))
+
+
+# -------------------------------------------------------------------------------- carrying out
+
+SPOILT = """
+import numpy as np
+def spoilt(situation):
+    if situation.round == 2:
+        raise RuntimeError("out of luck")
+    return np.arange(situation.devices)
+"""
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_told_and_does_not_sink_the_rest_and_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("bad.py").write_text(SPOILT)
+    words = ("compare", tiny_file(tmp_path), "--policies", "fair,bad:spoilt", "--trials", "1", "--out", "mine")
+    answer = fedclade(*words)
+    assert answer.code == 1
+    assert "fedclade: failed: bad:spoilt, 6 devices, trial 1: RuntimeError: out of luck (exit code 1)" in answer.err
+    assert "Accuracy over the devices" in answer.out
+    assert "RuntimeError: out of luck" in Path("mine/runs/K6/bad-spoilt/trial-1/failure.txt").read_text()
+    assert "1 of 2 runs are missing" in Path("mine/report.html").read_text("utf-8")
+    kept = files(Path("mine/runs/K6/fair"))
+    Path("bad.py").write_text(SPOILT.replace("== 2", "== 99"))
+    assert fedclade(*words).code == 0
+    assert not Path("mine/runs/K6/bad-spoilt/trial-1/failure.txt").exists()
+    assert files(Path("mine/runs/K6/fair")) == kept
+
+
+@pytest.mark.slow
+def test_a_comparison_stopped_anywhere_goes_on_and_ends_the_same(tmp_path):
+    long = ("run.rounds=200", "run.conventional=frozen")
+    words = [sys.executable, "-m", "fedclade", "compare", tiny_file(tmp_path, *long), "--trials", "1"]
+    out = tmp_path / "stopped"
+    child = subprocess.Popen([*words, "--out", out], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("runs/*/*/*/run.db")):
+        time.sleep(0.05)
+        assert child.poll() is None
+    time.sleep(0.3)
+    os.kill(child.pid, signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Go on with the same command." in said
+    assert not list(out.glob("runs/*/*/*/summary.json"))
+    for folder in (out, tmp_path / "whole"):
+        subprocess.run([*words, "--out", folder], check=True, stdout=subprocess.DEVNULL)
+    for name in ("runs.csv", "tables/spread.csv", "tables/paired.csv", "figures/race-K6.pdf"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_a_second_time_nothing_runs_and_no_number_changes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("compare", tiny_file(tmp_path), "--policies", "fair,random", "--devices", "6", "--trials", "1")
+    first = fedclade(*words)
+    assert first.code == 0
+    assert first.out.count("trial 1") == 2
+    before = files(tmp_path)
+    again = fedclade(*words)
+    assert again.code == 0
+    assert "trial 1" not in again.out
+    assert files(tmp_path) == before
+    assert again.out == first.out[first.out.index("Accuracy over") :]
+    assert "compare.devices" in refusal("compare", "tiny.toml", "--devices", "many")
+
+
+def test_nothing_is_started_where_all_is_finished(jobs):
+    told = []
+    assert carry_out(jobs, 2, lambda *words: told.append(words)) == {}
+    assert told == []
