@@ -90,7 +90,7 @@ def make(
         np.array(samples or [1] * len(targets)),
     )
     if script is not None:
-        server.policy = Policy("script", lambda situation: script.get(situation.round, everybody))
+        server.planner.policy = Policy("script", lambda situation: script.get(situation.round, everybody))
     return server
 
 
@@ -506,19 +506,6 @@ def test_every_model_that_is_multicast_takes_its_broadcast_seconds():
     assert (records[1].start_seconds, state.seconds) == (2.25, 4.75)
 
 
-def test_a_plan_is_the_timeline_of_the_round():
-    for policy in ("fair", "best-channel"):
-        server = make(FACING, f"scheduling.policy={policy}", upload=[6, 5, 4, 3, 2, 1], subchannels=2)
-        planned = server.plan(1, server.edge.observe(1))
-        np.testing.assert_equal(asdict(planned.timeline), asdict(play(server, 1)[1][0].timeline))
-
-
-def test_a_plan_of_best_update_waits_for_the_slowest_and_uploads_as_many_as_there_are_sub_channels():
-    server = make(FACING, "scheduling.policy=best-update", compute=[1, 2, 3, 4, 5, 6], subchannels=2)
-    planned = server.plan(1, server.edge.observe(1)).timeline
-    assert (len(planned.device), planned.start.tolist(), planned.makespan) == (2, [6, 6], 7)
-
-
 # -------------------------------------------------------------------------------- norms, comparison, evaluation
 
 
@@ -601,11 +588,11 @@ def test_a_policy_that_breaks_its_contract_is_named(chosen):
 
 def test_a_policy_cannot_let_devices_upload_that_did_not_compute():
     server = make(CALM)
-    server.policy = Policy("mine", lambda situation: np.array([0, 1]), lambda situation, ids, norms: np.array([2]))
+    server.planner.policy = Policy(
+        "mine", lambda situation: np.array([0, 1]), lambda situation, ids, norms: np.array([2])
+    )
     with pytest.raises(UserError, match="policy 'mine': lets"):
         server.step(server.initial_state())
-    with pytest.raises(UserError, match="policy 'mine': lets"):
-        server.plan(1, server.edge.observe(1))
 
 
 def test_a_policy_may_pick_nobody():

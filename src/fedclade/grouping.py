@@ -36,6 +36,7 @@ from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.random import generator
 from fedclade.core.state import ClusterRecord, Event, Fresh, ServerState, rows_of, stack
 from fedclade.edge.latency import local_steps
+from fedclade.scheduling import recheck_due
 
 ENOUGH_TO_COMPARE = 5  # updates of one cluster, to tell what is usual
 MIN_TELLING = 2  # of devices heard before, to tell what is usual without the others
@@ -167,7 +168,7 @@ class Grouping:
         assert self.automatic
         automatic, round_, stopped = self.automatic, state.round, leaf.stopped_round
         present = np.intersect1d(fresh.devices, np.array(leaf.devices))
-        if len(present) == 0 or (stopped is not None and not recheck_due(self.config, stopped, round_)):
+        if len(present) == 0 or (stopped is not None and not recheck_due(self.config.scheduling, stopped, round_)):
             return state, "stopped" if stopped is not None else "go-on", None, []
         state = replace(state, losses=automatic.losses(state, leaf, present))
         loss = float(np.nanmean(state.losses[np.array(leaf.devices)]))
@@ -196,7 +197,7 @@ class Grouping:
         """Algorithm 1, lines 20 to 25, and what follows from them for the tree."""
         members, stopped = len(leaf.devices), leaf.stopped_round
         if stopped is not None and not (
-            recheck_due(self.config, stopped, state.round) and enough_heard(norms, members)
+            recheck_due(self.config.scheduling, stopped, state.round) and enough_heard(norms, members)
         ):
             return state, "stopped", None, []
         verdict: Verdict = "go-on"
@@ -263,12 +264,6 @@ class Grouping:
             joining.append(members[~known])
         seconds = state.seconds + self.asking.seconds
         return state.tree.split(name, np.concatenate(joining).tolist(), state.round, seconds, cut.facts, cut.trial)
-
-
-def recheck_due(config: Config, stopped_round: int, round_: int) -> bool:
-    """Whether a stopped cluster is heard in full this round."""
-    every = config.scheduling.recheck_every
-    return every > 0 and round_ > stopped_round and (round_ - stopped_round) % every == 0
 
 
 def _split_event(node: Node, cut: Cut) -> Event:

@@ -15,22 +15,12 @@ from fedclade.asking import Asking
 from fedclade.clustering import ROOT, Tree, update_norms
 from fedclade.config import Config
 from fedclade.core.arrays import Floats, Ints, Singles
-from fedclade.core.errors import UserError
 from fedclade.core.state import CONVENTIONAL, EvaluationRecord, Event, RoundRecord, ServerState, index, stack
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.edge import Edge, Links
 from fedclade.fleet.simulated import Trainer
-from fedclade.grouping import Grouping, recheck_due
-from fedclade.scheduling import (
-    Allocation,
-    ClusterView,
-    Effort,
-    Situation,
-    Timeline,
-    allocate,
-    find_policy,
-    plan_timeline,
-)
+from fedclade.grouping import Grouping
+from fedclade.scheduling import Planner, Timeline, cluster_views
 
 
 class Conductor(Protocol):
@@ -53,7 +43,7 @@ class Server:
     ) -> None:
         self.config, self.trainer, self.edge = config, trainer, edge
         self.conductor = conductor
-        self.policy = find_policy(config.scheduling.policy)
+        self.planner = Planner(config.scheduling, config.run.seed, edge.subchannels)
         self._know(samples)
         self.stopwatch = Stopwatch()
 
@@ -110,7 +100,7 @@ class Server:
             return "rounds"
         if all(leaf.stopped_round is not None for leaf in state.tree.leaves()):
             frozen = config.scheduling.after_stop == "freeze" and not config.scheduling.recheck_every
-            if config.run.end == "stopped" or (self.policy.name.startswith("fair") and frozen):
+            if config.run.end == "stopped" or (self.planner.policy.name.startswith("fair") and frozen):
                 return "stopped"
         return None
 
@@ -119,26 +109,24 @@ class Server:
         round_ = state.round + 1
         links = self.edge.observe(round_)
         self.asking.begin(links)
-        situation = self._situation(state.tree, state.last_heard, round_, links)
-        chosen = np.union1d(self._checked(self.policy.select(situation)), state.retry)
-        deadline = self._deadline(state.tree)
-        plan = self._plan(chosen, links.compute_seconds, links, deadline)
-        computing = np.sort(plan.timeline.arrived) if self.policy.choose_uploads is None else chosen
+        views = cluster_views(state.tree.leaves(), self.config.scheduling, round_)
+        plan = self.planner.plan(round_, links, views, self.samples, state.last_heard, state.retry)
+        computing = plan.computing
         tree, events = self.grouping.place_unheard(state, computing)
 
         leaf_of = tree.leaf_of()
         names = sorted({leaf_of[device] for device in computing})
         broadcast = self.edge.broadcast_seconds(len(names))
-        if self.policy.choose_uploads is None and self._over_budget(state, broadcast, plan.timeline, deadline):
+        if plan.choose is None and self._beyond_budget(state.seconds + (broadcast + plan.seconds)):
             return None
         models = stack(state.models, names, self.trainer.parameters)
         if self.conductor is not None:
             self.conductor.announce(plan.timeline)
         updates = self._train(round_, models, computing, index(leaf_of, computing, names))
         norms = update_norms(updates)
-        if self.policy.choose_uploads is not None:  # the server must hear all norms before it can choose
-            plan = self._plan_by_norms(situation, computing, norms, links, deadline)
-            if self._over_budget(state, broadcast, plan.timeline, deadline):
+        if plan.choose is not None:  # the server must hear all norms before it can choose
+            plan = plan.choose(norms)
+            if self._beyond_budget(state.seconds + (broadcast + plan.seconds)):
                 return None
 
         timeline = plan.timeline
@@ -149,8 +137,8 @@ class Server:
         lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]
         rejected = self.grouping.unsound(state, computing, norms, leaf_of)
         heard = np.setdiff1d(arrived, np.union1d(lost, np.array(list(rejected), dtype=np.int64)))
-        joules = self._joules(computing, timeline, plan, links)
-        duration = self._duration(broadcast, timeline, deadline)
+        joules = plan.joules_of(timeline)
+        duration = broadcast + plan.seconds
         if self.conductor is not None:
             duration = broadcast + timeline.makespan
         events += self._mishaps(timeline, links, lost, rejected, failed, leaf_of)
@@ -171,7 +159,7 @@ class Server:
             seconds=duration,
             broadcast_seconds=broadcast,
             asking_seconds=self.asking.seconds,
-            deadline_seconds=deadline,
+            deadline_seconds=plan.deadline,
             timeline=timeline,
             computed=computing,
             links=links,
@@ -182,19 +170,6 @@ class Server:
         )
         return after, record
 
-    def plan(self, round_: int, links: Links, state: ServerState | None = None) -> Allocation:
-        """Selection, timeline and allocation alone, at first or from a state.
-
-        Where a policy looks at norms, as if all were equal.
-        """
-        tree = Tree.planted(len(self.samples)) if state is None else state.tree
-        last_heard = np.zeros(len(self.samples), dtype=np.int64) if state is None else state.last_heard
-        situation = self._situation(tree, last_heard, round_, links)
-        chosen = self._checked(self.policy.select(situation))
-        if self.policy.choose_uploads is not None:
-            return self._plan_by_norms(situation, chosen, np.ones(len(chosen)), links, self._deadline(tree))
-        return self._plan(chosen, links.compute_seconds, links, self._deadline(tree))
-
     # -------------------------------------------------------------------------------- before training
 
     def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
@@ -203,94 +178,9 @@ class Server:
         self.stopwatch.trained(len(devices), self.config.training.epochs * int(self.samples[devices].sum()))
         return updates
 
-    def _situation(self, tree: Tree, last_heard: Ints, round_: int, links: Links) -> Situation:
-        views = tuple(
-            ClusterView(
-                np.array(leaf.devices),
-                leaf.stopped_round is None or recheck_due(self.config, leaf.stopped_round, round_),
-            )
-            for leaf in tree.leaves()
-        )
-        return Situation(
-            round=round_,
-            seed=self.config.run.seed,
-            subchannels=self.edge.subchannels,
-            samples=self.samples,
-            rate_bps=links.rate_bps,
-            mean_rate_bps=links.rate_bps if links.mean_rate_bps is None else links.mean_rate_bps,
-            compute_seconds=links.compute_seconds,
-            upload_seconds=links.upload_seconds,
-            reachable=links.reachable,
-            last_heard=last_heard,
-            clusters=views,
-            config=self.config.scheduling,
-        )
-
-    def _checked(self, chosen: Ints, computing: Ints | None = None) -> Ints:
-        """A policy may be the user's own: hold it to its contract."""
-        ids = np.asarray(chosen)
-        if ids.ndim != 1 or (len(ids) and not np.issubdtype(ids.dtype, np.integer)):
-            raise UserError(f"policy {self.policy.name!r}: must give a list of device ids, not {ids.dtype}{ids.shape}")
-        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max() < len(self.samples)):
-            raise UserError(
-                f"policy {self.policy.name!r}: gave {ids.tolist()}; ids must be distinct and below {len(self.samples)}"
-            )
-        if computing is not None and not np.isin(ids, computing).all():
-            raise UserError(f"policy {self.policy.name!r}: lets {ids.tolist()} upload, of whom some did not compute")
-        return np.sort(ids.astype(np.int64))
-
-    def _deadline(self, tree: Tree) -> float | None:
-        """T_r: long at first, shorter as clusters stop and only their quick members go on."""
-        first, final = self.config.scheduling.deadline_seconds, self.config.scheduling.deadline_final_seconds
-        if first is None or final is None:
-            return first
-        leaves = tree.leaves()
-        still = sum(len(leaf.devices) for leaf in leaves if leaf.stopped_round is None) / len(self.samples)
-        return final + (first - final) * still
-
-    def _plan(self, devices: Ints, ready: Floats, links: Links, deadline: float | None) -> Allocation:
-        scheduling = self.config.scheduling
-        timeline = plan_timeline(
-            devices,
-            ready[devices],
-            links.upload_seconds[devices],
-            self.edge.subchannels,
-            order=scheduling.order,
-            pairing=scheduling.pairing,
-            deadline=deadline,
-        )
-        effort = _effort(links, scheduling.allocation, ready).of(timeline.device)
-        return allocate(scheduling.allocation, timeline, effort, self.edge.subchannels)
-
-    @staticmethod
-    def _duration(broadcast: float, timeline: Timeline, deadline: float | None) -> float:
-        """Models out, uploads in; where nobody can upload, the deadline is waited for in vain."""
-        idle = 0.0 if len(timeline.arrived) else deadline or 0.0
-        return broadcast + timeline.makespan + idle
-
-    def _over_budget(self, state: ServerState, broadcast: float, timeline: Timeline, deadline: float | None) -> bool:
-        return self._beyond_budget(state.seconds + self._duration(broadcast, timeline, deadline))
-
     def _beyond_budget(self, seconds: float) -> bool:
         budget = self.config.run.time_budget_seconds
         return budget is not None and seconds > budget
-
-    def _plan_by_norms(
-        self, situation: Situation, computing: Ints, norms: Floats, links: Links, deadline: float | None
-    ) -> Allocation:
-        """Everybody computes, tells the norm of its update and waits for the slowest; then some are let upload."""
-        assert self.policy.choose_uploads is not None
-        uploading = self._checked(self.policy.choose_uploads(situation, computing, norms), computing)
-        waited = np.full_like(links.compute_seconds, links.compute_seconds[computing].max(initial=0.0))
-        return self._plan(uploading, waited, links, deadline)
-
-    def _joules(self, computing: Ints, timeline: Timeline, plan: Allocation, links: Links) -> Floats:
-        """What each device spent: on computing, and on its upload if it had one."""
-        joules = np.zeros(len(self.samples))
-        joules[computing] = links.compute_joules[computing]
-        sending = ~timeline.missed
-        joules[timeline.device[sending]] = (plan.compute_joules + plan.upload_joules)[sending]
-        return joules
 
     def _mishaps(
         self,
@@ -383,22 +273,3 @@ def _missed(timeline: Timeline, links: Links) -> list[tuple[int, str]]:
         return "deadline" if np.isfinite(links.upload_seconds[device]) else "unreachable"
 
     return [(device, reason(device)) for device in timeline.device[timeline.missed].tolist()]
-
-
-def _effort(links: Links, allocation: str, ready: Floats) -> Effort:
-    """What the links say of every device; who waits after computing, for all norms to be known, keeps its speed."""
-    given = (links.compute_seconds, links.upload_seconds, links.compute_joules, links.upload_joules, links.snr)
-    if links.limits is None:
-        if allocation != "fixed":
-            raise UserError(f'scheduling.allocation = "{allocation}": this edge does not tell its devices\' limits')
-        compute, upload = links.compute_seconds, links.upload_seconds
-        return Effort(*given, compute, compute, upload, upload)
-    limits = links.limits
-    bound = ready > links.compute_seconds
-    return Effort(
-        *given,
-        np.where(bound, links.compute_seconds, limits.compute_shortest),
-        np.where(bound, links.compute_seconds, limits.compute_longest),
-        limits.upload_shortest,
-        limits.upload_longest,
-    )

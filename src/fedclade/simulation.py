@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedclade import config as configuration
 from fedclade.config import Config
+from fedclade.core.arrays import Ints
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
 from fedclade.core.state import RoundRecord, ServerState
@@ -22,9 +23,10 @@ from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
 from fedclade.fleet.simulated import StopRequested, Trainer
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
+from fedclade.models import build_model
 from fedclade.report.page import write_run_page
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
-from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, Kind, Order, Timeline
+from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Kind, Order, Planner, Timeline
 from fedclade.scheduling.constraints import Constraint, check_plan
 from fedclade.server import Server
 
@@ -104,8 +106,15 @@ class Experiment:
     @cached_property
     def edge(self) -> SimulatedEdge:
         """How long things take."""
+        return self._edge_of(self.population.samples)
+
+    def _edge_of(self, samples: Ints) -> SimulatedEdge:
+        """The edge of devices with so much data each; no trainer is built for it."""
         population = self.population
-        return SimulatedEdge(self.config, population.samples, population.bits_per_sample, self.trainer.parameters)
+        _, channels, height, width = population.images.shape
+        module = build_model(self.config.model, (channels, height, width), population.classes, self.config.run.seed)
+        parameters = sum(weights.numel() for weights in module.parameters())
+        return SimulatedEdge(self.config, samples, population.bits_per_sample, parameters)
 
     @cached_property
     def server(self) -> Server:
@@ -136,13 +145,17 @@ class Experiment:
         config, edge, samples = self.config, self.edge, self.population.samples
         if devices is not None:
             samples = generator(config.run.seed, "plan-sizes").choice(samples, devices)
-            edge = SimulatedEdge(config, samples, self.population.bits_per_sample, self.trainer.parameters)
+            edge = self._edge_of(samples)
         links = edge.observe(round_)
+        everybody, never = ClusterView(np.arange(len(samples)), open=True), np.zeros(len(samples), dtype=np.int64)
 
         def planned(order: Order, allocation: Kind) -> Allocation:
-            chosen = config.scheduling.model_copy(update={"order": order, "allocation": allocation})
-            changed = config.model_copy(update={"scheduling": chosen})
-            return Server(changed, self.trainer, edge, samples).plan(round_, links)
+            changed = config.scheduling.model_copy(update={"order": order, "allocation": allocation})
+            planner = Planner(changed, config.run.seed, edge.subchannels)
+            found = planner.plan(round_, links, (everybody,), samples, last_heard=never, retry=never[:0])
+            if found.choose is not None:  # as if all updates were of the same size
+                found = found.choose(np.ones(len(found.computing)))
+            return found.allocation
 
         mine = planned(config.scheduling.order, config.scheduling.allocation)
         exact = len(mine.timeline.device) <= OPTIMAL_UP_TO and find_spec("ortools") is not None

@@ -319,7 +319,7 @@ def summarise(server: Server, state: ServerState, group: Ints, conventional: Flo
     there = state.present_rounds > 0
     shares = state.participation[there] / state.present_rounds[there]  # of the rounds in which it could
     return {
-        "policy": server.policy.name,
+        "policy": server.planner.policy.name,
         "seed": server.config.run.seed,
         "devices": len(group),
         "rounds": state.round,

@@ -2,6 +2,7 @@
 
 from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, Kind, allocate
+from fedclade.scheduling.planner import Plan, Planner, cluster_views, recheck_due
 from fedclade.scheduling.policies import ClusterView, Policy, Situation, find_policy, policy, policy_names
 from fedclade.scheduling.timeline import ORDERS, Order, plan_timeline
 
@@ -13,12 +14,16 @@ __all__ = [
     "Effort",
     "Kind",
     "Order",
+    "Plan",
+    "Planner",
     "Policy",
     "Situation",
     "Timeline",
     "allocate",
+    "cluster_views",
     "find_policy",
     "plan_timeline",
     "policy",
     "policy_names",
+    "recheck_due",
 ]

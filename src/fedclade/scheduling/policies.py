@@ -27,6 +27,7 @@ class ClusterView:
 
     members: Ints
     open: bool  # not stopped, or due for a re-check this round
+    stopped: bool = False  # whether its training has stopped; a re-check opens it for one round only
 
 
 @dataclass(frozen=True)
