@@ -1,0 +1,158 @@
+"""Configs as text: presets and TOML files, ``--set`` overrides, what is said of a mistake, and writing it all back."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedclade.config.sections import Complaint, Config, Section
+from fedclade.core.errors import UserError
+from fedclade.core.plugins import near_miss
+
+
+def presets() -> dict[str, str]:
+    """Packaged presets: name -> its first comment line."""
+    folder = resources.files("fedclade.config") / "presets"
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return {
+        name.removesuffix(".toml"): (folder / name).read_text("utf-8").splitlines()[0].lstrip("# ") for name in files
+    }
+
+
+def load(source: str | Path | Mapping[str, Any] | None = None, overrides: Iterable[str] = ()) -> Config:
+    """A preset's name, a TOML file or a nested mapping, with ``section.field=value`` overrides on top."""
+    if source is None or isinstance(source, Mapping):
+        data, origin = dict(source or {}), "config"
+    else:
+        text, origin = _read(str(source))
+        try:
+            data = tomllib.loads(text)
+        except ValueError as error:  # TOMLDecodeError is one; so is a number of too many digits
+            raise UserError(f"{origin}: not valid TOML: {error}") from error
+    data = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+    overridden = set()
+    for override in overrides:
+        path, value = _parse_override(override)
+        section, _, field = path.partition(".")
+        if not isinstance(data.setdefault(section, {}), dict):
+            raise UserError(f"{origin}: {section} = {data[section]!r}: must be a section")
+        data[section][field] = value
+        overridden.add(path)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise UserError(_one_line(error, origin, overridden)) from None
+
+
+def _read(name: str) -> tuple[str, str]:
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        try:
+            return path.read_text("utf-8"), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise UserError(f"{path}: cannot be read: {reason}") from error
+    known = presets()
+    if name not in known:
+        raise UserError(f"{name!r} is neither a preset nor a .toml file; {near_miss(name, known)}")
+    return (resources.files("fedclade.config") / "presets" / f"{name}.toml").read_text("utf-8"), f"preset {name}"
+
+
+def _parse_override(override: str) -> tuple[str, object]:
+    path, equals, text = override.partition("=")
+    path = path.strip()
+    if not equals or len(parts := path.split(".")) != 2 or not all(parts):
+        raise UserError(f"--set {override!r}: must be section.field=value, e.g. run.seed=7")
+    try:
+        return path, tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return path, text.strip()  # a bare word is a string
+
+
+def _one_line(error: ValidationError, origin: str, overridden: set[str]) -> str:
+    first = error.errors()[0]
+    context = first.get("ctx", {})
+    complaint = context.get("error")
+    location = [str(part) for part in first["loc"]]
+    value, right = first["input"], first["msg"]
+    if isinstance(complaint, Complaint):
+        location, value, right = [*location, *complaint.field.split(".")], complaint.value, complaint.right
+    elif first["type"] == "extra_forbidden":
+        known = Config.model_fields if len(location) == 1 else section_fields(location[0])
+        right = f"no such {'section' if len(location) == 1 else 'field'}; {near_miss(location[-1], known)}"
+    else:  # a union of types gives one finding for each of them
+        same = [e for e in error.errors() if e["loc"][:2] == first["loc"][:2] and len(e["loc"]) == len(first["loc"])]
+        right = " or ".join(dict.fromkeys(_plain(e["type"], e.get("ctx", {}), e["msg"]) for e in same))
+    field = ".".join(location[:2])
+    by_override = any(f"{path}.".startswith(f"{field}.") for path in overridden)
+    where = f"--set {field}" if by_override else f"{origin}: {field}"
+    shown = "" if isinstance(value, Mapping) else f" = {json.dumps(value, default=str, ensure_ascii=False)}"
+    others = len({entry["loc"][:2] for entry in error.errors()}) - 1
+    more = f" (and {others} more)" if others else ""
+    return f"{where}{shown}: {right}{more}"
+
+
+def _plain(kind: str, context: Mapping[str, Any], message: str) -> str:
+    words = {
+        "greater_than": "must be greater than {gt}",
+        "greater_than_equal": "must be at least {ge}",
+        "less_than": "must be less than {lt}",
+        "less_than_equal": "must be at most {le}",
+        "literal_error": "must be one of {expected}",
+        "int_type": "must be a whole number",
+        "int_from_float": "must be a whole number",
+        "float_type": "must be a number",
+        "finite_number": "must be a finite number",
+        "string_type": "must be a text in quotes",
+        "bool_type": "must be true or false",
+        "tuple_type": "must be a list",
+        "too_short": "needs at least {min_length} entry",
+        "model_type": "must be a section",
+    }
+    return words[kind].format(**context) if kind in words else message[0].lower() + message[1:]
+
+
+def section_fields(section: str) -> Iterable[str]:
+    """The names of a section's fields."""
+    model = Config.model_fields[section].annotation
+    assert isinstance(model, type)
+    assert issubclass(model, Section)
+    return model.model_fields
+
+
+# -------------------------------------------------------------------------------- writing
+
+
+def to_toml(config: Config) -> str:
+    """The whole config as TOML, each field with its meaning; loads back to an equal config."""
+    lines: list[str] = []
+    for name in Config.model_fields:
+        section = getattr(config, name)
+        lines += [f"# {' '.join((type(section).__doc__ or '').split())}", f"[{name}]"]
+        for field, info in type(section).model_fields.items():
+            value = getattr(section, field)
+            assignment = f"# {field} is unset" if value is None else f"{field} = {_toml_value(value)}"
+            lines.append(f"{assignment:<36}  # {info.description}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def fields_of(config: Config) -> list[tuple[str, object, str]]:
+    """Every field: ``section.field``, its value, its meaning."""
+    return [
+        (f"{name}.{field}", getattr(getattr(config, name), field), info.description or "")
+        for name in Config.model_fields
+        for field, info in type(getattr(config, name)).model_fields.items()
+    ]
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows a bare DEL, TOML does not

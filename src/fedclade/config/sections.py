@@ -1,0 +1,387 @@
+"""Every field a user may set, in frozen sections that check their values. Units are in the names, SI in the code."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+
+Relaxed = Strict(False)  # TOML has lists, no tuples
+
+
+class Section(BaseModel):
+    """What all sections share: frozen, strict about types and names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Complaint(ValueError):
+    """A value that does not fit another field's; it travels through pydantic with its field and value."""
+
+    def __init__(self, field: str, value: object, right: str) -> None:
+        super().__init__(right)
+        self.field, self.value, self.right = field, value, right
+
+
+class RunConfig(Section):
+    """How long, how often, from which seed."""
+
+    seed: int = Field(1, ge=0, description="every random draw is keyed by it")
+    rounds: int = Field(60, ge=1, description="rounds at most (R)")
+    time_budget_seconds: float | None = Field(
+        None, gt=0, description="simulated seconds at most for the whole run (T^tot); unset: no limit"
+    )
+    epsilon: float = Field(
+        0.05, ge=0, description="ε of P1.0: how far a cluster's loss may end above the best it has had"
+    )
+    end: Literal["rounds", "stopped"] = Field(
+        "rounds", description="'stopped' ends as soon as every cluster has stopped; 'rounds' uses all rounds"
+    )
+    conventional: Literal["frozen", "continued"] = Field(
+        "continued",
+        description="the one-model comparison: the root trained on by everybody, off the clock, or as it stood at the "
+        "first split, which costs nothing and says little if that was early",
+    )
+    evaluate_every: int = Field(1, ge=1, description="rounds between evaluations on the devices' test data")
+    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    report: bool = Field(True, description="write report.html, the page of the run, at its end")
+
+
+class PopulationConfig(Section):
+    """What each device holds."""
+
+    source: Literal["mnist5k", "digits", "femnist", "cifar10"] = Field("mnist5k", description="data set")
+    root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
+    devices: int = Field(20, ge=1, description="number of devices (K)")
+    samples: int | None = Field(None, ge=2, description="images handed out in all, at most; unset: all there are")
+    partition: Literal["iid", "dirichlet", "classes", "writer"] = Field(
+        "dirichlet", description="who holds which labels"
+    )
+    alpha: float = Field(1.0, gt=0, description="Dirichlet concentration; small = skewed")
+    classes_per_device: int = Field(2, ge=1, description="labels a device holds, for partition 'classes'")
+    sizes: Literal["equal", "power-law"] = Field("equal", description="how much data a device holds")
+    min_samples: int = Field(10, ge=2, description="images of the smallest device")
+    max_samples: int = Field(1500, ge=2, description="images of the largest device, for power-law sizes")
+    power_exponent: float = Field(1.5, gt=0, description="p(n) ~ n^-exponent between min and max samples")
+    test_share: float = Field(0.2, gt=0, lt=1, description="share of a device's images kept for testing")
+    validation_share: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="share of a device's images on which split and move are tried, at least 40 of them or a fifth; "
+        "unset: 0.1 with automatic thresholds, else none",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_samples > self.max_samples:
+            raise Complaint("max_samples", self.max_samples, f"must be at least min_samples = {self.min_samples}")
+        if self.test_share + (self.validation_share or 0.0) >= 1:
+            raise Complaint(
+                "validation_share",
+                self.validation_share,
+                f"with test_share = {self.test_share} nothing is left to train on",
+            )
+        return self
+
+
+class IncongruenceConfig(Section):
+    """The planted groups: what makes one model unable to serve all."""
+
+    kind: Literal["none", "rotate", "permute-labels", "disjoint-classes"] = Field(
+        "none", description="what differs between the groups; 'none' makes all devices one group"
+    )
+    groups: Annotated[tuple[int, ...], Relaxed] = Field(
+        (1,),
+        min_length=1,
+        description="relative group sizes; [15, 5] of 20 devices is 15 and 5, of 40 it is 30 and 10",
+    )
+    angles: Annotated[tuple[float, ...], Relaxed] | None = Field(
+        None, description="degrees per group, for 'rotate'; unset: evenly over the circle"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if min(self.groups) < 1:
+            raise Complaint("groups", list(self.groups), "every group needs a size of at least 1")
+        if self.kind == "rotate" and self.angles is not None and len(self.angles) != len(self.groups):
+            raise Complaint("angles", list(self.angles), f"needs one angle for each of the {len(self.groups)} groups")
+        return self
+
+
+class ModelConfig(Section):
+    """What is trained."""
+
+    name: str = Field("cnn", description="mlp, cnn, cnn-large, alexnet, logistic, or 'package.module:factory'")
+    hidden: int = Field(64, ge=1, description="width of the mlp's hidden layer")
+    width: float = Field(1.0, gt=0, description="multiplies the alexnet's layer widths")
+
+
+class TrainingConfig(Section):
+    """Local mini-batch SGD."""
+
+    epochs: int = Field(10, ge=1, description="local epochs a round (E)")
+    batch_size: int = Field(32, ge=1, description="samples a step (b)")
+    learning_rate: float = Field(0.01, gt=0, description="step size (η)")
+    learning_rate_decay: float = Field(1.0, gt=0, le=1, description="multiplies η after every round")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the local SGD, fresh each round")
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty of the local SGD")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
+    engine: Literal["auto", "sequential", "workers", "batched"] = Field(
+        "auto",
+        description="how devices are trained: the plain loop, worker processes, dense models stacked; auto picks",
+    )
+    workers: int | None = Field(None, ge=1, description="processes that train; unset: one per core if worth it")
+
+
+class EdgeConfig(Section):
+    """The radio network and the devices' processors."""
+
+    bandwidth_hz: float = Field(10e6, gt=0, description="the base station's bandwidth (B)")
+    subchannel_hz: float = Field(1e6, gt=0, description="one sub-channel's; N = B / this")
+    distance_min_m: float = Field(20.0, gt=0, description="nearest device")
+    distance_max_m: float = Field(100.0, gt=0, description="farthest device")
+    path_gain_db: float = Field(-35.0, description="power gain at the reference distance (g0)")
+    reference_distance_m: float = Field(2.0, gt=0, description="reference distance (d0)")
+    path_exponent: float = Field(4.0, gt=0, description="gain falls with distance to this power")
+    fading: Literal["rayleigh", "none"] = Field("rayleigh", description="block fading, new each round")
+    power_min_dbm: float = Field(-10.0, description="transmit power, uniform in dBm from here")
+    power_max_dbm: float = Field(20.0, description="to here")
+    noise: Literal["thermal", "paper-text", "paper-table"] = Field(
+        "thermal", description="-174 dBm/Hz x sub-channel; or the paper's 1e-6 W or -10 dBm"
+    )
+    noise_figure_db: float = Field(0.0, ge=0, description="added to thermal noise")
+    logarithm: Literal["log2", "ln"] = Field("log2", description="of the rate formula; the paper writes ln")
+    reachable_snr_db: float = Field(
+        10.0, description="a link below this counts as out of reach for policy 'most-data-available'"
+    )
+    availability: Literal["always", "bernoulli", "markov"] = Field(
+        "always", description="devices are always there, come and go at random, or stay and stay away for a while"
+    )
+    availability_share: float = Field(0.8, gt=0, le=1, description="share of the rounds in which a device is there")
+    availability_rounds: float = Field(
+        5.0, ge=1, description="rounds in a row that a device is there on average, for 'markov'"
+    )
+    late_share: float = Field(0.0, ge=0, lt=1, description="share of the devices that are not there at first")
+    late_round: int = Field(10, ge=1, description="the round in which they join")
+    outage_db: float | None = Field(
+        None, gt=0, description="an upload is lost where fading takes more than this; unset: none is"
+    )
+    cycles: float = Field(20.0, gt=0, description="CPU cycles per bit or per sample (φ)")
+    cycles_per: Literal["bit", "sample"] = Field("bit", description="what φ counts; the paper's is per sample")
+    cpu_min_hz: float = Field(1e9, gt=0, description="slowest processor")
+    cpu_max_hz: float = Field(9e9, gt=0, description="fastest processor")
+    bits_per_parameter: int = Field(32, ge=1, description="ξ = this x parameters")
+    downlink_bps: float | None = Field(None, gt=0, description="rate at which each model is multicast; unset: free")
+    capacitance: float = Field(1e-28, ge=0, description="κ of the computing energy κ·cycles·f²")
+
+    @property
+    def subchannels(self) -> int:
+        """N = B / B_sub."""
+        return int(self.bandwidth_hz / self.subchannel_hz + 1e-9)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for low, high in (
+            ("distance_min_m", "distance_max_m"),
+            ("power_min_dbm", "power_max_dbm"),
+            ("cpu_min_hz", "cpu_max_hz"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise Complaint(high, getattr(self, high), f"must be at least {low} = {getattr(self, low)}")
+        away_for = self.availability_rounds * (1.0 - self.availability_share) / self.availability_share
+        if self.availability == "markov" and 0 < away_for < 1:
+            least = self.availability_share / (1.0 - self.availability_share)
+            raise Complaint(
+                "availability_rounds",
+                self.availability_rounds,
+                f"must be at least {least:.3g} to be there in {self.availability_share} of the rounds",
+            )
+        if self.subchannels < 1:
+            raise Complaint("subchannel_hz", self.subchannel_hz, f"must be at most bandwidth_hz = {self.bandwidth_hz}")
+        return self
+
+
+class SchedulingConfig(Section):
+    """Who takes part, and who uploads when."""
+
+    policy: str = Field(
+        "fair",
+        description="fair, fair-cover, full, random, best-channel, best-update, most-data, most-data-available, "
+        "round-robin, or 'package.module:function'",
+    )
+    per_round: int | None = Field(
+        None, ge=1, description="devices a round for policies that pick a few; unset: one per sub-channel (N)"
+    )
+    window: int | None = Field(
+        None,
+        ge=1,
+        description="rounds within which 'fair-cover' hears every device of an open cluster; unset: twice the fewest "
+        "that are possible",
+    )
+    after_stop: Literal["cover", "greedy", "round-robin", "freeze"] = Field(
+        "cover",
+        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': everybody within a window when "
+        "its channel is good, and counts by its share of the cluster's data; the fastest (the paper); members in turn; "
+        "nobody",
+    )
+    n_greedy: int = Field(3, ge=1, description="devices that go on in a stopped cluster; the paper's is 1")
+    recheck_every: int = Field(
+        0, ge=0, description="rounds after which a stopped cluster is heard in full again; 0: never"
+    )
+    order: Literal["latency", "compute", "longest-upload", "optimal"] = Field(
+        "longest-upload",
+        description="upload order: ascending T_tot (the paper), earliest ready first, longest upload of those ready "
+        "first, or the shortest round (needs the extra 'optimal'; for few devices)",
+    )
+    pairing: Literal["first-free", "strict"] = Field(
+        "first-free",
+        description="next sub-channel: the first that frees up, or the predecessor's in the set before",
+    )
+    allocation: Literal["fixed", "slack", "boost"] = Field(
+        "fixed",
+        description="CPU speed and power: as drawn; lowered to be just in time for the slot; or the first set at its "
+        "limits where that shortens the round, then lowered",
+    )
+    deadline_seconds: float | None = Field(
+        None, gt=0, description="a device that cannot finish by then misses the round; unset: none"
+    )
+    deadline_final_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="what the deadline shrinks to as clusters stop, in step with their devices' share; unset: it stays",
+    )
+
+    @model_validator(mode="after")
+    def _deadline_shrinks(self) -> Self:
+        final, first = self.deadline_final_seconds, self.deadline_seconds
+        if final is not None and (first is None or final > first):
+            raise Complaint("deadline_final_seconds", final, f"must be at most deadline_seconds = {first or 'unset'}")
+        return self
+
+
+class ClusteringConfig(Section):
+    """When a cluster stops, when it splits, and how it is cut."""
+
+    enabled: bool = Field(True, description="false: conventional federated learning, one model")
+    thresholds: Literal["auto", "fixed"] = Field(
+        "auto",
+        description="auto: cuts are tried on held-out data, nothing to tune; fixed: ε1 and ε2 (the paper)",
+    )
+    level: float = Field(
+        0.0001, gt=0, lt=0.5, description="auto: how often, at most, a cut is accepted by chance (p-value of a trial)"
+    )
+    patience: int = Field(
+        10, ge=1, description="auto: rounds without progress on held-out data after which a cluster stops"
+    )
+    review_every: int = Field(
+        3, ge=0, description="auto: rounds after which devices may change, and clusters merge; 0: never"
+    )
+    epsilon1: float = Field(0.5, gt=0, description="a mean update smaller than this means standing still (ε1)")
+    epsilon2: float = Field(1.0, gt=0, description="an update larger than this means pulling hard (ε2)")
+    warmup_rounds: int = Field(0, ge=0, description="no stop and no split in these first rounds; auto: of each cluster")
+    norm: Literal["update", "per-step"] = Field(
+        "update", description="‖Δw‖, or ‖Δw‖/(η·steps), which does not grow with a device's data"
+    )
+    weighting: Literal["uniform", "samples"] = Field(
+        "uniform", description="of the mean update in the tests; models are always averaged by D_k"
+    )
+    bipartition: Literal["minmax", "average", "complete"] = Field(
+        "average",
+        description="average or complete linkage, or the smallest largest cross similarity, exactly (the paper)",
+    )
+    min_cluster_size: int = Field(2, ge=1, description="devices in a child, at least")
+    gamma: Literal["off", "estimated"] | Annotated[float, Field(ge=0)] = Field(
+        "off",
+        description="γ of Algorithm 1, line 24: not tested, estimated from the child's mean, or a constant",
+    )
+    max_age: int | None = Field(
+        None,
+        ge=0,
+        description="rounds an update may be old and still serve norms and similarity; unset: 10 with automatic "
+        "thresholds, else 0",
+    )
+    age_discount: float = Field(
+        1.0, gt=0, le=1, description="weight of such an update, to the power of its age in rounds"
+    )
+    sketch: int | None = Field(
+        None,
+        ge=16,
+        description="keep of each device's last update only a random projection to so many numbers, which serves "
+        "similarity with a standard error of 1/sqrt of it; unset: the whole update",
+    )
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """ε1 and ε2 where they decide anything."""
+        return (self.epsilon1, self.epsilon2) if self.enabled and self.thresholds == "fixed" else ()
+
+    @property
+    def age_limit(self) -> int:
+        """What ``max_age`` comes to."""
+        return self.max_age if self.max_age is not None else 10 if self.thresholds == "auto" else 0
+
+
+class AttackConfig(Section):
+    """Hostile or broken devices, to see what they do to the others."""
+
+    kind: Literal["none", "not-finite", "huge", "sign-flip", "random"] = Field(
+        "none",
+        description="what their updates are: NaN, a hundred times too large, reversed, or noise of the usual size",
+    )
+    share: float = Field(0.2, ge=0, le=1, description="share of the devices that are hostile")
+
+
+class CompareConfig(Section):
+    """What `fedclade compare` sets against each other; a single run takes no notice of it."""
+
+    policies: Annotated[tuple[str, ...], Relaxed] = Field(
+        ("fair", "random"), min_length=1, description="policies compared"
+    )
+    variants: Annotated[tuple[str, ...], Relaxed] = Field(
+        (), description="further contenders, each 'name: section.field=value; section.field=value'"
+    )
+    devices: Annotated[tuple[int, ...], Relaxed] = Field(
+        (), description="numbers of devices (K); empty: population.devices alone"
+    )
+    trials: int = Field(5, ge=1, description="repetitions, with seeds from run.seed on")
+    against: str = Field("fair", description="the contender to whom the others' differences are taken")
+    target_accuracy: float = Field(
+        0.7, gt=0, le=1, description="mean device accuracy whose first round and second are reported"
+    )
+
+
+class Config(Section):
+    """One run, whole."""
+
+    run: RunConfig = RunConfig()
+    population: PopulationConfig = PopulationConfig()
+    incongruence: IncongruenceConfig = IncongruenceConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    edge: EdgeConfig = EdgeConfig()
+    scheduling: SchedulingConfig = SchedulingConfig()
+    clustering: ClusteringConfig = ClusteringConfig()
+    attack: AttackConfig = AttackConfig()
+    compare: CompareConfig = CompareConfig()
+
+    @property
+    def validation_share(self) -> float:
+        """What is held out of a device's images for trials."""
+        automatic = self.clustering.enabled and self.clustering.thresholds == "auto"
+        given = self.population.validation_share
+        return given if given is not None else 0.1 if automatic else 0.0
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Self:
+        if len(self.incongruence.groups) > self.population.devices:
+            raise Complaint(
+                "incongruence.groups",
+                list(self.incongruence.groups),
+                f"more groups than devices ({self.population.devices})",
+            )
+        if self.population.partition == "writer" and self.incongruence.kind == "disjoint-classes":
+            raise Complaint(
+                "incongruence.kind",
+                "disjoint-classes",
+                "a writer writes all classes; take another population.partition",
+            )
+        return self
