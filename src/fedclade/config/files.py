@@ -23,8 +23,34 @@ def presets() -> dict[str, str]:
     }
 
 
-def load(source: str | Path | Mapping[str, Any] | None = None, overrides: Iterable[str] = ()) -> Config:
-    """A preset's name, a TOML file or a nested mapping, with ``section.field=value`` overrides on top."""
+def load(
+    source: str | Path | Mapping[str, Any] | None = None, overrides: Iterable[str] | Mapping[str, Any] = ()
+) -> Config:
+    """A config from a source, with single fields changed.
+
+    ``source`` is a preset's name, a TOML file or a nested mapping; None means the defaults. ``overrides`` is a list of
+    texts such as ``"run.seed=7"``, whose last part is read as TOML, or a mapping such as ``{"run.seed": 7}``.
+    """
+    data, origin = _data(source)
+    by_name = isinstance(overrides, Mapping)
+    told = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
+    changed = set()
+    for path, value in told:
+        section, _, field = path.partition(".")
+        if not section or not field or "." in field:
+            raise UserError(f"overrides: {path!r}: must be 'section.field', e.g. 'run.seed'")
+        if not isinstance(data.setdefault(section, {}), dict):
+            raise UserError(f"{origin}: {section} = {data[section]!r}: must be a section")
+        data[section][field] = value
+        changed.add(path)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise UserError(_one_line(error, origin, "overrides:" if by_name else "--set", changed)) from None
+
+
+def _data(source: str | Path | Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """What the source holds, in dictionaries of its own, and what to call the source in a message."""
     if source is None or isinstance(source, Mapping):
         data, origin = dict(source or {}), "config"
     else:
@@ -33,19 +59,7 @@ def load(source: str | Path | Mapping[str, Any] | None = None, overrides: Iterab
             data = tomllib.loads(text)
         except ValueError as error:  # TOMLDecodeError is one; so is a number of too many digits
             raise UserError(f"{origin}: not valid TOML: {error}") from error
-    data = {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
-    overridden = set()
-    for override in overrides:
-        path, value = _parse_override(override)
-        section, _, field = path.partition(".")
-        if not isinstance(data.setdefault(section, {}), dict):
-            raise UserError(f"{origin}: {section} = {data[section]!r}: must be a section")
-        data[section][field] = value
-        overridden.add(path)
-    try:
-        return Config.model_validate(data)
-    except ValidationError as error:
-        raise UserError(_one_line(error, origin, overridden)) from None
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}, origin
 
 
 def _read(name: str) -> tuple[str, str]:
@@ -73,7 +87,8 @@ def _parse_override(override: str) -> tuple[str, object]:
         return path, text.strip()  # a bare word is a string
 
 
-def _one_line(error: ValidationError, origin: str, overridden: set[str]) -> str:
+def _one_line(error: ValidationError, origin: str, changer: str, changed: set[str]) -> str:
+    """The first finding as one line; it is blamed on the ``changer`` of single fields if that field was ``changed``."""
     first = error.errors()[0]
     context = first.get("ctx", {})
     complaint = context.get("error")
@@ -88,8 +103,8 @@ def _one_line(error: ValidationError, origin: str, overridden: set[str]) -> str:
         same = [e for e in error.errors() if e["loc"][:2] == first["loc"][:2] and len(e["loc"]) == len(first["loc"])]
         right = " or ".join(dict.fromkeys(_plain(e["type"], e.get("ctx", {}), e["msg"]) for e in same))
     field = ".".join(location[:2])
-    by_override = any(f"{path}.".startswith(f"{field}.") for path in overridden)
-    where = f"--set {field}" if by_override else f"{origin}: {field}"
+    by_override = any(f"{path}.".startswith(f"{field}.") for path in changed)
+    where = f"{changer} {field}" if by_override else f"{origin}: {field}"
     shown = "" if isinstance(value, Mapping) else f" = {json.dumps(value, default=str, ensure_ascii=False)}"
     others = len({entry["loc"][:2] for entry in error.errors()}) - 1
     more = f" (and {others} more)" if others else ""
@@ -112,6 +127,8 @@ def _plain(kind: str, context: Mapping[str, Any], message: str) -> str:
         "tuple_type": "must be a list",
         "too_short": "needs at least {min_length} entry",
         "model_type": "must be a section",
+        "mapping_type": "must be a section",
+        "dict_type": "must be a section",
     }
     return words[kind].format(**context) if kind in words else message[0].lower() + message[1:]
 
@@ -130,13 +147,11 @@ def section_fields(section: str) -> Iterable[str]:
 def to_toml(config: Config) -> str:
     """The whole config as TOML, each field with its meaning; loads back to an equal config."""
     lines: list[str] = []
-    for name in Config.model_fields:
-        section = getattr(config, name)
+    for name, section in config:
         lines += [f"# {' '.join((type(section).__doc__ or '').split())}", f"[{name}]"]
-        for field, info in type(section).model_fields.items():
-            value = getattr(section, field)
+        for field, value, meaning in _fields(section):
             assignment = f"# {field} is unset" if value is None else f"{field} = {_toml_value(value)}"
-            lines.append(f"{assignment:<36}  # {info.description}")
+            lines.append(f"{assignment:<36}  # {meaning}")
         lines.append("")
     return "\n".join(lines)
 
@@ -144,10 +159,15 @@ def to_toml(config: Config) -> str:
 def fields_of(config: Config) -> list[tuple[str, object, str]]:
     """Every field: ``section.field``, its value, its meaning."""
     return [
-        (f"{name}.{field}", getattr(getattr(config, name), field), info.description or "")
-        for name in Config.model_fields
-        for field, info in type(getattr(config, name)).model_fields.items()
+        (f"{name}.{field}", value, meaning) for name, section in config for field, value, meaning in _fields(section)
     ]
+
+
+def _fields(section: Section | Mapping[str, object]) -> list[tuple[str, object, str]]:
+    if isinstance(section, Section):
+        known = type(section).model_fields
+        return [(field, value, known[field].description or "") for field, value in section]
+    return [(field, value, "a setting of your own") for field, value in section.items()]
 
 
 def _toml_value(value: object) -> str:

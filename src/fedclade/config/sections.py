@@ -1,8 +1,11 @@
 """Every field a user may set, in frozen sections that check their values. Units are in the names, SI in the code."""
 
-from typing import Annotated, Literal, Self
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, Strict, model_validator
 
 Relaxed = Strict(False)  # TOML has lists, no tuples
 
@@ -349,6 +352,39 @@ class CompareConfig(Section):
     )
 
 
+class Custom(Mapping[str, Any]):
+    """Settings of your own plug-ins: any names, each a text, a number, true, false, or a list of these."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = {name: self._checked(name, value) for name, value in (settings or {}).items()}
+
+    @staticmethod
+    def _checked(name: str, value: object) -> object:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise Complaint(name, value, "a name is made of letters, digits, _ and -")
+        items = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(item, str | bool | int | float) for item in items):
+            raise Complaint(name, value, "must be a text, a number, true, false, or a list of these")
+        if not all(math.isfinite(item) for item in items if isinstance(item, float)):
+            raise Complaint(name, value, "must be a finite number")
+        return value if items is not value else tuple(items)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._settings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+    def __hash__(self) -> int:  # as every other section has one
+        return hash(frozenset(self._settings.items()))
+
+    def __repr__(self) -> str:
+        return f"Custom({self._settings})"
+
+
 class Config(Section):
     """One run, whole."""
 
@@ -362,6 +398,7 @@ class Config(Section):
     clustering: ClusteringConfig = ClusteringConfig()
     attack: AttackConfig = AttackConfig()
     compare: CompareConfig = CompareConfig()
+    custom: Annotated[Mapping[str, Any], AfterValidator(Custom), PlainSerializer(dict)] = Custom()
 
     @property
     def validation_share(self) -> float:

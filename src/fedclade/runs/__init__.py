@@ -579,10 +579,7 @@ def free_folder(parent: Path, name: str) -> Path:
 
 
 def differences(one: Config, other: Config) -> Mapping[str, tuple[object, object]]:
-    """The fields in which two configs differ: name -> both values."""
-    return {
-        f"{section}.{field}": (getattr(getattr(one, section), field), getattr(getattr(other, section), field))
-        for section in Config.model_fields
-        for field in configuration.section_fields(section)
-        if getattr(getattr(one, section), field) != getattr(getattr(other, section), field)
-    }
+    """The fields in which two configs differ: name -> both values; None for a custom field that one of them lacks."""
+    mine, theirs = ({name: value for name, value, _ in configuration.fields_of(each)} for each in (one, other))
+    pairs = {name: (mine.get(name), theirs.get(name)) for name in mine | theirs}
+    return {name: (a, b) for name, (a, b) in pairs.items() if a != b}

@@ -1,3 +1,4 @@
+import pickle
 import tomllib
 
 import pytest
@@ -6,7 +7,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from data_builders import config, error_line
-from fedclade.config import EdgeConfig, load, presets, to_toml
+from fedclade import Experiment
+from fedclade.config import Config, EdgeConfig, fields_of, load, presets, to_toml
+from fedclade.runs import differences
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 
@@ -63,6 +66,14 @@ def test_overrides_win_over_the_file_and_the_last_one_wins(tmp_path):
     assert (overridden.model.name, overridden.population.root) == ("mlp", "a b")
 
 
+def test_overrides_may_be_a_mapping_whose_values_are_taken_as_they_are():
+    changed = load("quickstart", {"run.rounds": 3, "model.name": "mlp", "run.time_budget_seconds": None})
+    assert changed == load("quickstart", ["run.rounds=3", "model.name=mlp"])
+    assert load(None, {"incongruence.groups": (2, 3)}).incongruence.groups == (2, 3)
+    assert load(None, {"model.name": "3"}).model.name == "3"  # a text stays one
+    assert Experiment("quickstart", {"run.rounds": 3}).config == load("quickstart", ["run.rounds=3"])
+
+
 def test_a_file_without_the_toml_suffix_loads_too(tmp_path):
     (tmp_path / "plain").write_text("[run]\nseed = 3\n")
     assert load(tmp_path / "plain").run.seed == 3
@@ -84,6 +95,59 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize(("bandwidth", "width", "subchannels"), [(10e6, 1e6, 10), (0.3, 0.1, 3), (25e5, 1e6, 2)])
 def test_subchannels_are_bandwidth_over_width(bandwidth, width, subchannels):
     assert EdgeConfig(bandwidth_hz=bandwidth, subchannel_hz=width).subchannels == subchannels
+
+
+# -------------------------------------------------------------------------------- settings of users' own
+
+names = st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
+scalars = st.text() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.dictionaries(names, scalars | st.lists(scalars), max_size=5))
+def test_custom_settings_survive_writing_and_the_way_to_a_worker(settings):
+    mine = config(custom=settings)
+    again = load(tomllib.loads(to_toml(mine)))
+    assert again == mine
+    assert hash(again) == hash(mine)
+    assert Config.model_validate_json(mine.model_dump_json()) == mine
+    assert pickle.loads(pickle.dumps(mine)) == mine
+    told = {name: list(value) if isinstance(value, tuple) else value for name, value in mine.custom.items()}
+    assert told == settings
+    assert all(type(told[name]) is type(settings[name]) for name in settings)  # True is not 1, 1.0 is not 1
+
+
+def test_custom_settings_are_overridden_like_every_other_field():
+    mine = load({"custom": {"step": 1}}, ["custom.step=3", "custom.mode=fast", "custom.weights=[0.5, 1]"])
+    assert mine.custom == {"step": 3, "mode": "fast", "weights": (0.5, 1)}
+    assert load(mine.model_dump(), {"custom.step": 4}).custom["step"] == 4
+    assert load().custom == {}
+
+
+def test_custom_settings_are_fields_like_every_other():
+    mine, theirs = config(custom={"step": 1, "mode": "fast"}), config(custom={"step": 2})
+    assert ("custom.step", 1, "a setting of your own") in fields_of(mine)
+    assert differences(mine, theirs) == {"custom.step": (1, 2), "custom.mode": ("fast", None)}
+    assert differences(theirs, mine) == {"custom.step": (2, 1), "custom.mode": (None, "fast")}
+
+
+def test_a_custom_setting_cannot_be_changed_in_place():
+    with pytest.raises(TypeError):
+        config(custom={"step": 1}).custom["step"] = 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "right"),
+    [
+        (3, "custom = 3: must be a section"),
+        ({"a": {"b": 1}}, "custom.a: must be a text, a number, true, false, or a list of these"),
+        ({"a": [[1]]}, "custom.a = [[1]]: must be a text, a number, true, false, or a list of these"),
+        ({"a": None}, "custom.a = null: must be a text, a number, true, false, or a list of these"),
+        ({"a": float("inf")}, "custom.a = Infinity: must be a finite number"),
+        ({"a b": 1}, "custom.a b = 1: a name is made of letters, digits, _ and -"),
+    ],
+)
+def test_a_custom_setting_that_cannot_be_kept_is_one_line(settings, right):
+    assert error_line(load, {"custom": settings}) == f"config: {right}"
 
 
 # -------------------------------------------------------------------------------- what users get wrong
@@ -187,6 +251,11 @@ def test_writers_cannot_be_given_disjoint_classes():
 @pytest.mark.parametrize("override", ["", "run.seed", "seed=3", "run.seed.deep=3", "=3", ".seed=3", "run.=3"])
 def test_an_override_that_is_none_says_how_to_write_one(override):
     assert error_line(load, None, [override]) == (f"--set {override!r}: must be section.field=value, e.g. run.seed=7")
+
+
+def test_a_mapping_of_overrides_is_blamed_as_such():
+    assert error_line(load, None, {"run.seed": -1}) == "overrides: run.seed = -1: must be at least 0"
+    assert error_line(load, None, {"seed": 3}) == "overrides: 'seed': must be 'section.field', e.g. 'run.seed'"
 
 
 def test_an_unknown_preset_suggests_the_near_one():
