@@ -266,9 +266,9 @@ def test_after_a_stop_cover_hears_every_member_within_twice_the_fewest_rounds(si
 @pytest.fixture
 def own_registry(monkeypatch):
     """What a test registers is forgotten after it."""
-    from fedclade.scheduling import policies
+    from fedclade.scheduling.policies import policy as protocol
 
-    monkeypatch.setattr(policies, "_registry", dict(policies._registry))
+    monkeypatch.setattr(protocol, "_registry", dict(protocol._registry))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, Kind, allocate
 from fedclade.scheduling.planner import Plan, Planner, cluster_views, recheck_due
-from fedclade.scheduling.policies import ClusterView, Policy, Situation, find_policy, policy, policy_names
+from fedclade.scheduling.policies.policy import ClusterView, Policy, Situation, find_policy, policy, policy_names
 from fedclade.scheduling.timeline import ORDERS, Order, plan_timeline
 
 __all__ = [

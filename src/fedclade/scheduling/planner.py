@@ -16,7 +16,7 @@ from fedclade.core.errors import UserError
 from fedclade.core.links import Links
 from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation import Allocation, Effort, allocate
-from fedclade.scheduling.policies import ChooseUploads, ClusterView, Situation, find_policy
+from fedclade.scheduling.policies.policy import ChooseUploads, ClusterView, Situation, find_policy
 from fedclade.scheduling.timeline import plan_timeline
 
 
