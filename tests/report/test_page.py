@@ -17,8 +17,8 @@ from fedclade.clustering.tree import Tree
 from fedclade.core.state import CONVENTIONAL, ClusterRecord, EvaluationRecord, Event, RoundRecord
 from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
+from fedclade.runs.problem import check_run
 from fedclade.scheduling import plan_timeline
-from fedclade.scheduling.constraints import check_run
 from tiny_runs import TINY, digits, fedclade, refusal, tiny
 
 # Six devices on two sub-channels: split in round 2, two stopped clusters later, of which one device each goes on.

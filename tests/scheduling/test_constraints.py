@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedclade.runs.problem import check_run
 from fedclade.scheduling import plan_timeline
-from fedclade.scheduling.constraints import check_plan, check_run, uploads_at_once
+from fedclade.scheduling.constraints import check_plan, uploads_at_once
 from tiny_runs import tiny
 
 

@@ -18,7 +18,7 @@ from fedclade.core.state import CONVENTIONAL
 from fedclade.edge import duration
 from fedclade.metrics import fairness
 from fedclade.runs import Run, write_beside
-from fedclade.scheduling.constraints import check_run
+from fedclade.runs.problem import check_run
 
 DIGITS = 5  # of a number on the page
 Json = Mapping[str, Any]

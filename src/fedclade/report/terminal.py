@@ -19,8 +19,9 @@ from fedclade.edge import duration
 from fedclade.report.tables import tables
 from fedclade.runs import Run
 from fedclade.runs.assign import Placement
+from fedclade.runs.problem import check_run
 from fedclade.scheduling import Timeline
-from fedclade.scheduling.constraints import Constraint, check_run
+from fedclade.scheduling.constraints import Constraint
 from fedclade.simulation import Plan
 from fedclade.simulation import Progress as RunProgress
 from fedclade.study import Comparison, Job

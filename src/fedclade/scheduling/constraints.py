@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedclade.core.arrays import Floats
-from fedclade.runs import Run
-from fedclade.scheduling import Timeline
+from fedclade.core.timeline import Timeline
 
 ROUNDING = 1e-9  # of a round's length: sums of seconds round differently
 
@@ -53,10 +52,24 @@ def check_plan(timeline: Timeline, subchannels: int, deadline: float | None, bud
     return list(_schedule(rounds, uploads[~timeline.missed], subchannels, budget))
 
 
-def check_run(run: Run) -> list[Constraint]:
-    """P1.0 to P1.5 of a finished run."""
-    rounds = run.rounds.set_index("round")
-    rounds = rounds.rename(
+def check_rounds(
+    rounds: pd.DataFrame,
+    uploads: pd.DataFrame,
+    evaluations: pd.DataFrame,
+    samples: pd.Series,
+    *,
+    subchannels: int,
+    budget: float | None,
+    epsilon: float,
+) -> list[Constraint]:
+    """P1.0 to P1.5 of rounds that took place.
+
+    ``rounds`` has one row a round (round, seconds, makespan_seconds, largest_latency_seconds, deadline_seconds),
+    ``uploads`` one for each device that was to upload (round, device, start_seconds, end_seconds, missed),
+    ``evaluations`` one for each device that was evaluated (round, device, node, loss); ``samples`` is how much data
+    each device trains on. The limits are N, T^tot (None: there is none) and ε of P1.0.
+    """
+    rounds = rounds.set_index("round").rename(
         columns={
             "makespan_seconds": "makespan",
             "largest_latency_seconds": "largest",
@@ -64,18 +77,13 @@ def check_run(run: Run) -> list[Constraint]:
         }
     )
     rounds["deadline"] = rounds["deadline"].astype(float)
-    uploads = run.uploads.rename(columns={"start_seconds": "start", "end_seconds": "end"})
-    schedule = _schedule(
-        rounds, uploads[uploads["missed"] == 0], run.config.edge.subchannels, run.config.run.time_budget_seconds
-    )
-    return [_optimality(run), *schedule]
+    arrived = uploads[uploads["missed"] == 0].rename(columns={"start_seconds": "start", "end_seconds": "end"})
+    return [_optimality(evaluations, samples, epsilon), *_schedule(rounds, arrived, subchannels, budget)]
 
 
-def _optimality(run: Run) -> Constraint:
+def _optimality(seen: pd.DataFrame, samples: pd.Series, epsilon: float) -> Constraint:
     """P1.0: each cluster's loss now against the best it has had, by its members' test data."""
-    weights = run.devices.set_index("device")["train_samples"]
-    seen = run.evaluations
-    weight = seen["device"].map(weights)
+    weight = seen["device"].map(samples)
     loss = (seen["loss"] * weight).groupby([seen["node"], seen["round"]]).sum()
     loss = loss / weight.groupby([seen["node"], seen["round"]]).sum()
     last = int(seen["round"].max())
@@ -84,7 +92,7 @@ def _optimality(run: Run) -> Constraint:
         for node, part in loss.groupby("node")
         if last in part.droplevel("node").index
     }
-    worst, epsilon = max(gaps, key=lambda node: gaps[node]), run.config.run.epsilon
+    worst = max(gaps, key=lambda node: gaps[node])
     return Constraint(
         "P1.0",
         "each cluster's model is within ε of its best",
