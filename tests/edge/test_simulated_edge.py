@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedclade.config import Config, EdgeConfig, RunConfig, TrainingConfig
 from fedclade.edge import SimulatedEdge, duration, plausibility
@@ -52,6 +54,44 @@ def test_limits_are_the_times_at_the_ends_of_the_cpu_and_power_ranges():
     assert limits.upload_longest == pytest.approx([32 / math.log2(1 + 10**2.9)], rel=1e-5)
 
 
+edges = st.fixed_dictionaries(
+    {
+        "subchannel_hz": st.floats(1e4, 1e7),
+        "noise": st.sampled_from(["thermal", "paper-text", "paper-table"]),
+        "noise_figure_db": st.floats(0.0, 20.0),
+        "logarithm": st.sampled_from(["log2", "ln"]),
+        "fading": st.sampled_from(["rayleigh", "none"]),
+        "availability": st.sampled_from(["always", "bernoulli"]),
+    }
+)
+
+
+@given(edges, st.integers(1, 5))
+def test_upload_time_as_a_function_of_bandwidth_and_power_agrees_with_the_links(settings, round_):
+    links = edge_of(round_, **settings).observe(round_)
+    uplink, limits = links.uplink, links.limits
+    width = settings["subchannel_hz"]
+    assert uplink.seconds(width, uplink.power_w) == pytest.approx(links.upload_seconds, rel=1e-6)
+    assert uplink.seconds(width, uplink.power_max_w) == pytest.approx(limits.upload_shortest, rel=1e-6)
+    assert uplink.seconds(width, uplink.power_min_w) == pytest.approx(limits.upload_longest, rel=1e-6)
+    few = np.arange(0, round_, 2)
+    assert np.array_equal(uplink.of(few).seconds(width, 0.01), uplink.seconds(width, 0.01)[few])
+
+
+@given(edges, st.floats(1.1, 100.0))
+def test_an_edge_with_wider_sub_channels_says_what_this_one_says_of_a_larger_bandwidth(settings, wider):
+    changed = {**settings, "subchannel_hz": wider * settings["subchannel_hz"]}
+    changed["bandwidth_hz"] = 10 * changed["subchannel_hz"]
+    uplink, other = edge_of(**settings).observe(1).uplink, edge_of(**changed).observe(1)
+    found = uplink.seconds(changed["subchannel_hz"], uplink.power_w)
+    assert found == pytest.approx(other.upload_seconds, rel=1e-6)
+    # more bandwidth at the same power never takes longer, and gains at most in proportion
+    before = uplink.seconds(settings["subchannel_hz"], uplink.power_w)
+    there = np.isfinite(before)
+    assert (found[there] <= before[there] * (1 + 1e-9)).all()
+    assert (found[there] >= before[there] / wider * (1 - 1e-9)).all()
+
+
 @pytest.mark.parametrize(("threshold_db", "within_reach"), [(58.9, True), (59.1, False)])
 def test_within_reach_means_at_or_above_the_snr_threshold(threshold_db, within_reach):
     links = edge_of(reachable_snr_db=threshold_db, **IDENTICAL).observe(1)  # 59 dB, as above
@@ -67,7 +107,10 @@ def test_subchannels_are_the_whole_ones_that_fit(bandwidth_hz, subchannel_hz, co
 
 def test_links_of_a_device_do_not_depend_on_how_many_devices_there_are():
     few, many = (vars(edge_of(devices=count).observe(3)) for count in (5, 50))
-    few, many = ({**vars(links.pop("limits")), **links} for links in (few, many))
+    few, many = ({**vars(links.pop("limits")), **vars(links.pop("uplink")), **links} for links in (few, many))
+    for name in ("noise_w", "noise_w_per_hz", "model_bits", "bits_per_nat", "power_min_w", "power_max_w"):
+        assert few.pop(name) == many[name]
+    assert (few.pop("subchannel_hz"), few.pop("bandwidth_hz")) == (1e6, 10e6)
     for name, values in few.items():
         assert np.array_equal(values, many[name][:5]), name
 

@@ -1,8 +1,10 @@
 """What each device's link is worth in one round, and what computing costs it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fedclade.core.arrays import Bools, Floats
+import numpy as np
+
+from fedclade.core.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,37 @@ class Limits:
     compute_longest: Floats
     upload_shortest: Floats
     upload_longest: Floats
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """How long each device's upload takes at any bandwidth and power in one round: eqs. (7) and (8).
+
+    A device that sends with ``power`` over ``bandwidth`` has the signal-to-noise ratio power · gain / noise, where the
+    noise is ``noise_w`` + ``noise_w_per_hz`` · bandwidth: thermal noise grows with the bandwidth, the paper's literal
+    values do not.
+    """
+
+    gain: Floats  # |h|² of each device; 0 where it is away
+    power_w: Floats  # each device's given transmit power
+    noise_w: float
+    noise_w_per_hz: float
+    model_bits: float  # ξ
+    bits_per_nat: float  # 1 / ln 2 where the rate formula is written with log2, 1 where with ln
+    power_min_w: float
+    power_max_w: float
+    subchannel_hz: float  # the bandwidth of one sub-channel, at which uploads are planned
+    bandwidth_hz: float  # B: what all uploads that are under way at one moment share
+
+    def of(self, devices: Ints) -> "Uplink":
+        """Of these devices alone."""
+        return replace(self, gain=self.gain[devices], power_w=self.power_w[devices])
+
+    def seconds(self, bandwidth_hz: Floats | float, power_w: Floats | float) -> Floats:
+        """Upload time of each device at these bandwidths and powers; infinite where the link carries nothing."""
+        snr = power_w * self.gain / (self.noise_w + self.noise_w_per_hz * bandwidth_hz)
+        rate = bandwidth_hz * self.bits_per_nat * np.log1p(snr)
+        return np.divide(self.model_bits, rate, out=np.full_like(rate, np.inf), where=rate > 0)
 
 
 @dataclass(frozen=True)
@@ -30,6 +63,7 @@ class Links:
     mean_rate_bps: Floats | None = None  # what the link carries on average over rounds; None: unknown
     away: Bools | None = None  # not there this round; None: everybody is
     lost: Bools | None = None  # would upload in vain; None: nobody
+    uplink: Uplink | None = None  # upload time at any bandwidth and power; None: unknown, as where it is measured
 
     @property
     def total_seconds(self) -> Floats:

@@ -1,17 +1,18 @@
 """The radio network: what each device's link is worth this round, and what a round costs it."""
 
+import math
 from typing import Protocol
 
 import numpy as np
 
 from fedclade.config import Config
-from fedclade.core.arrays import Ints
-from fedclade.core.links import Limits, Links
+from fedclade.core.arrays import Floats, Ints
+from fedclade.core.links import Limits, Links, Uplink
 from fedclade.edge import channel, energy, latency
 from fedclade.edge.availability import Presence
 from fedclade.edge.devices import Devices, dbm_to_watts, draw_devices
 
-__all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "draw_devices", "plausibility"]
+__all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "Uplink", "draw_devices", "plausibility"]
 
 
 class Edge(Protocol):
@@ -69,6 +70,25 @@ class SimulatedEdge:
             mean_rate_bps=channel.mean_rate_bps(edge, mean_snr),
             away=away,
             lost=fading < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
+            uplink=self._uplink(np.where(away, 0.0, gain * fading)),
+        )
+
+    def _uplink(self, gain: Floats) -> Uplink:
+        """Upload time as a function of bandwidth and power, at these gains of one round."""
+        edge = self._config
+        noise_w, noise_w_per_hz = channel.noise_by_bandwidth(edge)
+        quietest, loudest = dbm_to_watts(np.array([edge.power_min_dbm, edge.power_max_dbm])).tolist()
+        return Uplink(
+            gain=gain,
+            power_w=self.devices.power_w,
+            noise_w=noise_w,
+            noise_w_per_hz=noise_w_per_hz,
+            model_bits=self.model_bits,
+            bits_per_nat=1.0 / math.log(2.0) if edge.logarithm == "log2" else 1.0,
+            power_min_w=quietest,
+            power_max_w=loudest,
+            subchannel_hz=edge.subchannel_hz,
+            bandwidth_hz=edge.bandwidth_hz,
         )
 
     def broadcast_seconds(self, models: int) -> float:

@@ -39,6 +39,16 @@ def noise_watts(config: EdgeConfig) -> float:
     return float(1e-3 * 10.0 ** (dbm / 10.0))
 
 
+def noise_by_bandwidth(config: EdgeConfig) -> tuple[float, float]:
+    """The noise in two parts: watts over any bandwidth, and watts per hertz of it.
+
+    Thermal noise has the second part alone. The paper gives a number of watts and no bandwidth that it is for.
+    """
+    if config.noise == "thermal":
+        return 0.0, float(1e-3 * 10.0 ** ((THERMAL_DBM_PER_HZ + config.noise_figure_db) / 10.0))
+    return noise_watts(config), 0.0
+
+
 def signal_to_noise(power_w: Floats, gain: Floats, noise_w: float) -> Floats:
     """P |h|² / N0."""
     return power_w * gain / noise_w
