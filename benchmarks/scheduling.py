@@ -16,7 +16,7 @@ import numpy as np
 
 from fedclade.config import Config, EdgeConfig, RunConfig
 from fedclade.edge import Links, SimulatedEdge
-from fedclade.scheduling import ALLOCATIONS, ORDERS, Effort, Order, allocate, plan_timeline
+from fedclade.scheduling import ALLOCATIONS, ORDERS, Effort, Order, Slots, allocate, find_rule, plan_timeline
 
 RESULTS = Path(__file__).parent / "results"
 DEVICES = (20, 50, 100, 200, 1000)
@@ -44,7 +44,7 @@ def one_round(links: Links, order: Order, subchannels: int) -> dict[str, list[fl
     ).of(timeline.device)
     found = {}
     for kind in ALLOCATIONS:
-        allocation = allocate(kind, timeline, effort, subchannels)
+        allocation = allocate(find_rule(kind), Slots(timeline, effort, subchannels))
         found[kind] = [allocation.timeline.makespan, allocation.timeline.ratio, allocation.joules]
     return found
 

@@ -26,7 +26,7 @@ from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engin
 from fedclade.models import build_model
 from fedclade.report.page import write_run_page
 from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
-from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Kind, Order, Planner, Timeline
+from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner, Timeline
 from fedclade.scheduling.constraints import Constraint, check_plan
 from fedclade.server import Server
 
@@ -149,7 +149,7 @@ class Experiment:
         links = edge.observe(round_)
         everybody, never = ClusterView(np.arange(len(samples)), open=True), np.zeros(len(samples), dtype=np.int64)
 
-        def planned(order: Order, allocation: Kind) -> Allocation:
+        def planned(order: Order, allocation: str) -> Allocation:
             changed = config.scheduling.model_copy(update={"order": order, "allocation": allocation})
             planner = Planner(changed, config.run.seed, edge.subchannels)
             found = planner.plan(round_, links, (everybody,), samples, last_heard=never, retry=never[:0])
@@ -160,6 +160,7 @@ class Experiment:
         mine = planned(config.scheduling.order, config.scheduling.allocation)
         exact = len(mine.timeline.device) <= OPTIMAL_UP_TO and find_spec("ortools") is not None
         orders = [order for order in ORDERS if compare and (exact or order != "optimal")]
+        rules = dict.fromkeys([*ALLOCATIONS, config.scheduling.allocation])  # the user's own, too
         return Plan(
             links,
             mine,
@@ -171,7 +172,7 @@ class Experiment:
                 config.scheduling.deadline_seconds,
                 config.run.time_budget_seconds,
             ),
-            {(order, kind): planned(order, kind) for order in orders for kind in ALLOCATIONS},
+            {(order, rule): planned(order, rule) for order in orders for rule in rules},
         )
 
     def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:

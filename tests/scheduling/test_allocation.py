@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from fedclade.scheduling import ALLOCATIONS, Effort, allocate, plan_timeline
+from fedclade import scheduling
+from fedclade.scheduling import ALLOCATIONS, Effort, Slots, find_rule, plan_timeline
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def allocate(kind, plan, effort, subchannels):
+    return scheduling.allocate(find_rule(kind), Slots(plan, effort, subchannels))
 
 
 def random_round(seed):

@@ -239,10 +239,10 @@ class SchedulingConfig(Section):
         "first-free",
         description="next sub-channel: the first that frees up, or the predecessor's in the set before",
     )
-    allocation: Literal["fixed", "slack", "boost"] = Field(
+    allocation: str = Field(
         "fixed",
-        description="CPU speed and power: as drawn; lowered to be just in time for the slot; or the first set at its "
-        "limits where that shortens the round, then lowered",
+        description="CPU speed and power: fixed (as drawn), slack (lowered to be just in time for the slot), boost "
+        "(the first set at its limits where that shortens the round, then lowered), or 'package.module:function'",
     )
     deadline_seconds: float | None = Field(
         None, gt=0, description="a device that cannot finish by then misses the round; unset: none"

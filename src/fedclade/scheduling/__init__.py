@@ -1,7 +1,9 @@
 """The schedule of a round: selection (who), timeline (when) and allocation (how fast, how loud)."""
 
 from fedclade.core.timeline import Timeline
-from fedclade.scheduling.allocation import ALLOCATIONS, Allocation, Effort, Kind, allocate
+from fedclade.scheduling.allocation import ALLOCATIONS
+from fedclade.scheduling.allocation.rule import Rule, allocate, find_rule, rule
+from fedclade.scheduling.allocation.slots import Allocation, Effort, Slots
 from fedclade.scheduling.planner import Plan, Planner, cluster_views, recheck_due
 from fedclade.scheduling.policies.policy import ClusterView, Policy, Situation, find_policy, policy, policy_names
 from fedclade.scheduling.timeline import ORDERS, Order, plan_timeline
@@ -12,18 +14,21 @@ __all__ = [
     "Allocation",
     "ClusterView",
     "Effort",
-    "Kind",
     "Order",
     "Plan",
     "Planner",
     "Policy",
+    "Rule",
     "Situation",
+    "Slots",
     "Timeline",
     "allocate",
     "cluster_views",
     "find_policy",
+    "find_rule",
     "plan_timeline",
     "policy",
     "policy_names",
     "recheck_due",
+    "rule",
 ]

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedclade.core.arrays import Floats
 from fedclade.core.timeline import Timeline
+from fedclade.scheduling.timeline import most_at_once
 
 ROUNDING = 1e-9  # of a round's length: sums of seconds round differently
 
@@ -30,11 +31,7 @@ class Constraint:
 
 def uploads_at_once(start: Floats, end: Floats) -> int:
     """The most uploads that are under way at one moment; one that begins as another ends does not overlap it."""
-    moments = np.concatenate([start, end])
-    change = np.repeat([1, -1], len(start))
-    keep = np.tile(end > start, 2)
-    in_order = np.lexsort((change[keep], moments[keep]))
-    return int(np.cumsum(change[keep][in_order]).max(initial=0))
+    return round(most_at_once(start, end, np.ones(len(start))))
 
 
 def check_plan(timeline: Timeline, subchannels: int, deadline: float | None, budget: float | None) -> list[Constraint]:

@@ -15,7 +15,8 @@ from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import UserError
 from fedclade.core.links import Links
 from fedclade.core.timeline import Timeline
-from fedclade.scheduling.allocation import Allocation, Effort, allocate
+from fedclade.scheduling.allocation.rule import Rule, allocate, find_rule
+from fedclade.scheduling.allocation.slots import Allocation, Effort, Slots
 from fedclade.scheduling.policies.policy import ChooseUploads, ClusterView, Situation, find_policy
 from fedclade.scheduling.timeline import plan_timeline
 
@@ -70,6 +71,7 @@ class Planner:
     def __init__(self, config: SchedulingConfig, seed: int, subchannels: int) -> None:
         self.config, self.seed, self.subchannels = config, seed, subchannels
         self.policy = find_policy(config.policy)
+        self.rule = find_rule(config.allocation)
 
     def plan(
         self,
@@ -145,8 +147,9 @@ class Planner:
             pairing=self.config.pairing,
             deadline=deadline,
         )
-        effort = _effort(links, self.config.allocation, ready).of(timeline.device)
-        return allocate(self.config.allocation, timeline, effort, self.subchannels)
+        effort = _effort(links, self.rule, ready).of(timeline.device)
+        uplink = None if links.uplink is None else links.uplink.of(timeline.device)
+        return allocate(self.rule, Slots(timeline, effort, self.subchannels, deadline, uplink))
 
 
 class Cluster(Protocol):
@@ -190,12 +193,12 @@ def _deadline(config: SchedulingConfig, clusters: tuple[ClusterView, ...], devic
     return final + (first - final) * still
 
 
-def _effort(links: Links, allocation: str, ready: Floats) -> Effort:
+def _effort(links: Links, rule: Rule, ready: Floats) -> Effort:
     """What the links say of every device; who waits after computing, for all norms to be known, keeps its speed."""
     given = (links.compute_seconds, links.upload_seconds, links.compute_joules, links.upload_joules, links.snr)
     if links.limits is None:
-        if allocation != "fixed":
-            raise UserError(f'scheduling.allocation = "{allocation}": this edge does not tell its devices\' limits')
+        if rule.needs_limits:
+            raise UserError(f'scheduling.allocation = "{rule.name}": this edge does not tell its devices\' limits')
         compute, upload = links.compute_seconds, links.upload_seconds
         return Effort(*given, compute, compute, upload, upload)
     limits = links.limits

@@ -81,6 +81,15 @@ def plan_timeline(
     )
 
 
+def most_at_once(start: Floats, end: Floats, amount: Floats) -> float:
+    """The largest sum of the amounts of intervals that overlap; one that begins as another ends does not overlap it."""
+    moments = np.concatenate([start, end])
+    change = np.concatenate([amount, -amount])
+    keep = np.tile(end > start, 2)
+    in_order = np.lexsort((change[keep], moments[keep]))
+    return float(np.cumsum(change[keep][in_order]).max(initial=0.0))
+
+
 def _turns(order: Order, ready: Floats, upload: Floats, subchannels: int, limit: float) -> tuple[Ints, float]:
     """Positions in upload order, and a makespan proven to be the least (0 where nothing is proven)."""
     if order == "compute":

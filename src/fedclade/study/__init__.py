@@ -32,7 +32,7 @@ from fedclade.config import CompareConfig, Config
 from fedclade.core.arrays import Floats
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.runs import Run, differences, write_beside
-from fedclade.scheduling import find_policy
+from fedclade.scheduling import find_policy, find_rule
 from fedclade.study.statistics import bootstrap_interval, mean_over_time
 
 CONFIG = "compare.toml"
@@ -90,6 +90,7 @@ def plan(config: Config, out: Path) -> list[Job]:
                     always.append("training.workers=1")  # the cores are kept busy by runs beside each other
                 made = configuration.load(base, [*always, *fields])
                 find_policy(made.scheduling.policy)
+                find_rule(made.scheduling.allocation)
                 folder = out / "runs" / f"K{devices}" / re.sub(r"[^\w.+-]", "-", name) / f"trial-{trial}"
                 jobs.append(Job(name, devices, trial, made, folder))
     return _on_equal_data(jobs)
