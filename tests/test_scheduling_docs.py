@@ -1,22 +1,43 @@
 """The commands of docs/scheduling.md do what they say; runs and measurements on the tiny population."""
 
+import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from fedclade import Experiment
 from tiny_runs import fedclade, tiny_file
 
 ROOT = Path(__file__).parent.parent
-LINES = [line.split("#")[0].split() for line in (ROOT / "docs/scheduling.md").read_text("utf-8").splitlines()]
+TEXT = (ROOT / "docs/scheduling.md").read_text("utf-8")
+LINES = [line.split("#")[0].split() for line in TEXT.splitlines()]
 COMMANDS = [words for words in LINES if words[:1] in (["fedclade"], ["python"])]
 
 
 @pytest.mark.parametrize("words", [words[1:] for words in COMMANDS if words[0] == "fedclade"], ids=" ".join)
 def test_a_command_works(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "examples" / "own_allocation.py", tmp_path)
     words = [tiny_file(tmp_path) if word == "quickstart" and words[0] == "run" else word for word in words]
     assert fedclade(*words).code == 0
+
+
+def test_the_round_that_is_shown_gains_so_much_by_a_rule_of_ones_own(monkeypatch):
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    own = "scheduling.allocation=own_allocation:even_ends"
+    before, after = (Experiment("quickstart", more).plan().timeline.makespan for more in ([], [own]))
+    assert f"{before:.2f} s become {after:.2f} s" in TEXT
+    assert after / before == pytest.approx(0.75, abs=0.01)
+
+
+def test_every_module_that_is_named_is_there():
+    room = ROOT / "src" / "fedclade" / "scheduling"
+    named = {name.removeprefix("scheduling/") for name in re.findall(r"`([\w/]+(?:\.py|/))`", TEXT)}
+    assert named >= {"planner.py", "timeline.py", "lower_bound.py", "policies/", "allocation/"}
+    assert [name for name in sorted(named - {""}) if not (room / name).exists()] == []
 
 
 @pytest.mark.parametrize(

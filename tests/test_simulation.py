@@ -67,6 +67,24 @@ def test_a_plan_is_what_the_run_does_in_that_round(tmp_path):
     assert planned.makespan == run.rounds["makespan_seconds"][1]
 
 
+def test_a_plan_needs_no_trainer():
+    experiment = tiny("training.engine=workers", "training.workers=2")
+    assert experiment.plan().model_bits == 32 * (64 * 10 + 10)  # logistic regression on 8x8 images
+    assert "trainer" not in vars(experiment)
+    assert "server" not in vars(experiment)
+
+
+def test_a_plan_is_compared_under_the_users_own_rule_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_rule.py").write_text("def as_given(slots):\n    return slots.settled()\n")
+    plan = tiny("scheduling.allocation=own_rule:as_given").plan(compare=True)
+    rules = ["fixed", "slack", "boost", "own_rule:as_given"]
+    assert list(dict.fromkeys(rule for _, rule in plan.compared)) == rules
+    mine, fixed = (plan.compared["longest-upload", rule].joules for rule in (rules[-1], rules[0]))
+    assert mine == pytest.approx(fixed)
+
+
 def test_a_plan_warns_of_the_papers_literal_noise():
     assert tiny().plan().warnings == []
     (warning,) = tiny("edge.noise=paper-text").plan().warnings
