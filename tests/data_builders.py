@@ -9,7 +9,7 @@ import pytest
 
 from fedclade import UserError
 from fedclade.config import Config, load
-from fedclade.data import ImageSet
+from fedclade.data import Source
 
 
 def error_line(function: Callable[..., object], *arguments: object) -> str:
@@ -26,10 +26,10 @@ def config(**sections: dict[str, object]) -> Config:
     return load(sections)
 
 
-def image_set(count: int, classes: int, shape: tuple[int, int, int] = (1, 8, 8), **facts: object) -> ImageSet:
+def image_set(count: int, classes: int, shape: tuple[int, int, int] = (1, 8, 8), **facts: object) -> Source:
     """Random images, all different, with the classes in turn."""
     images = np.random.default_rng(0).integers(0, 256, (count, *shape), dtype=np.uint8)
-    return ImageSet(images, np.arange(count) % classes, classes, **facts)
+    return Source(images, np.arange(count) % classes, classes, **facts)
 
 
 def stand_in_folder_with(monkeypatch: pytest.MonkeyPatch, folder: Path, module: str, text: str) -> None:

@@ -168,7 +168,7 @@ mistakes = [
     ("training", "momentum", "1.0", "1.0", "must be less than 1.0"),
     ("training", "learning_rate_decay", "1.1", "1.1", "must be at most 1.0"),
     ("model", "name", "7", "7", "must be a text in quotes"),
-    ("population", "source", '"mnist"', '"mnist"', "must be one of 'mnist5k', 'digits', 'femnist' or 'cifar10'"),
+    ("population", "source", "7", "7", "must be a text in quotes"),
     ("population", "max_samples", "5", "5", "must be at least min_samples = 10"),
     ("population", "validation_share", "0.8", "0.8", "with test_share = 0.2 nothing is left to train on"),
     ("population", "validation_share", "1.0", "1.0", "must be less than 1.0"),

@@ -1,7 +1,7 @@
 import pytest
 
 from data_builders import error_line, stand_in_folder_with
-from fedclade.core.plugins import load, near_miss
+from fedclade.core.plugins import load, members, near_miss
 
 
 def test_a_module_in_the_users_folder_is_found(tmp_path, monkeypatch):
@@ -33,3 +33,9 @@ def test_a_plugin_whose_own_import_fails_says_which(tmp_path, monkeypatch):
 def test_a_near_miss_is_suggested_and_anything_else_lists_what_is_known():
     assert near_miss("alexnt", {"cnn", "alexnet"}) == "did you mean 'alexnet'?"
     assert near_miss("zzz", {"mlp", "cnn"}) == "known: cnn, mlp"
+
+
+def test_the_members_of_a_package_have_the_names_that_users_write():
+    found = members("fedclade.data.sources")
+    assert sorted(found) == ["cifar10", "digits", "femnist", "mnist5k"]  # and no _folders
+    assert found["digits"] == "fedclade.data.sources.digits"

@@ -88,7 +88,7 @@ def test_any_other_angle_moves_the_ink_counter_clockwise():
 
 
 def test_images_and_channels_turn_each_by_itself():
-    images = image_set(6, classes=2, shape=(3, 12, 12)).images
+    images = image_set(6, classes=2, shape=(3, 12, 12)).x
     for degrees in (90.0, 33.0):
         turned = rotate(images, degrees)
         alone = [[rotate(channel[None, None], degrees)[0, 0] for channel in image] for image in images]

@@ -9,9 +9,9 @@ from data_builders import config, error_line, image_set
 from fedclade.data import Population, build_population, populate
 
 COUNT, CLASSES = 400, 5
-SOURCE = image_set(COUNT, CLASSES, shape=(1, 4, 4), writers=np.arange(COUNT) % 7)
-LABEL_OF = {image.tobytes(): label for image, label in zip(SOURCE.images, SOURCE.labels.tolist(), strict=True)}
-WRITER_OF = {image.tobytes(): writer for image, writer in zip(SOURCE.images, SOURCE.writers.tolist(), strict=True)}
+SOURCE = image_set(COUNT, CLASSES, shape=(1, 4, 4), writer=np.arange(COUNT) % 7)
+LABEL_OF = {image.tobytes(): label for image, label in zip(SOURCE.x, SOURCE.y.tolist(), strict=True)}
+WRITER_OF = {image.tobytes(): writer for image, writer in zip(SOURCE.x, SOURCE.writer.tolist(), strict=True)}
 
 settings = st.fixed_dictionaries(
     {
@@ -121,7 +121,7 @@ def test_a_population_knows_its_source():
 
 def test_a_source_may_lack_some_of_its_classes():
     whole = image_set(100, classes=5)
-    source = replace(whole, labels=2 * whole.labels, classes=10)  # 0, 2, 4, 6, 8 of ten
+    source = replace(whole, y=2 * whole.y, classes=10)  # 0, 2, 4, 6, 8 of ten
     for partition in ("iid", "dirichlet", "classes"):
         for kind in ("none", "disjoint-classes"):
             plan = config(

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_builders import error_line
-from fedclade.config import PopulationConfig
-from fedclade.data import ImageSet, read_images, sources
+from data_builders import config, error_line
+from fedclade.data import Source, read_source
+from fedclade.data.sources import cifar10
 
 
-def read(source: str, root: Path | None = None) -> ImageSet:
-    return read_images(PopulationConfig(source=source, root=None if root is None else str(root)))
+def read(source: str, root: Path | None = None) -> Source:
+    return read_source(config(population={"source": source, **({} if root is None else {"root": str(root)})}))
 
 
 # -------------------------------------------------------------------------------- embedded
@@ -21,22 +21,22 @@ def read(source: str, root: Path | None = None) -> ImageSet:
 
 def test_mnist5k_is_500_images_of_each_digit():
     digits = read("mnist5k")
-    assert (digits.images.shape, digits.images.dtype) == ((5000, 1, 28, 28), np.uint8)
-    assert np.bincount(digits.labels).tolist() == [500] * digits.classes
-    assert digits.images.max() == 255
+    assert (digits.x.shape, digits.x.dtype) == ((5000, 1, 28, 28), np.uint8)
+    assert np.bincount(digits.y).tolist() == [500] * digits.classes
+    assert digits.x.max() == 255
 
 
 def test_digits_are_1797_images_whose_17_grey_levels_fill_a_byte():
     digits = read("digits")
-    assert (digits.images.shape, digits.images.dtype) == ((1797, 1, 8, 8), np.uint8)
-    assert np.unique(digits.labels).tolist() == list(range(digits.classes)) == list(range(10))
-    levels = np.unique(digits.images)
+    assert (digits.x.shape, digits.x.dtype) == ((1797, 1, 8, 8), np.uint8)
+    assert np.unique(digits.y).tolist() == list(range(digits.classes)) == list(range(10))
+    levels = np.unique(digits.x)
     assert (len(levels), levels.min(), levels.max()) == (17, 0, 255)
 
 
 @pytest.mark.parametrize("source", ["mnist5k", "digits"])
 def test_embedded_ink_is_bright_on_dark(source):
-    images = read(source).images
+    images = read(source).x
     assert images[:, :, 0, 0].mean() < 10 < images.mean() < 128
 
 
@@ -75,9 +75,9 @@ def test_femnist_is_read_from_an_archive(tmp_path, place):
     write_npz(tmp_path / place)
     femnist = read("femnist", tmp_path)
     assert femnist.classes == 62
-    assert femnist.labels.tolist() == LABELS
-    assert femnist.writers.tolist() == WRITERS
-    np.testing.assert_array_equal(femnist.images[:, 0], 255 - dots())  # ink is bright
+    assert femnist.y.tolist() == LABELS
+    assert femnist.writer.tolist() == WRITERS
+    np.testing.assert_array_equal(femnist.x[:, 0], 255 - dots())  # ink is bright
 
 
 @pytest.mark.parametrize("place", ["femnist/leaf", "femnist", "leaf", "."])
@@ -86,9 +86,9 @@ def test_femnist_is_read_from_leaf_shards_and_a_writer_keeps_one_number(tmp_path
     femnist = read("femnist", tmp_path)
     assert femnist.classes == 62
     order = [0, 1, 3, 4, 2]  # the training shards come first
-    assert femnist.labels.tolist() == [LABELS[i] for i in order]
-    assert femnist.writers.tolist() == [WRITERS[i] for i in order]
-    np.testing.assert_array_equal(femnist.images[:, 0], 255 - dots()[order])
+    assert femnist.y.tolist() == [LABELS[i] for i in order]
+    assert femnist.writer.tolist() == [WRITERS[i] for i in order]
+    np.testing.assert_array_equal(femnist.x[:, 0], 255 - dots()[order])
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_shards_without_anybody_are_refused(tmp_path):
 
 def test_the_real_archive_has_300_writers(real_data):
     femnist = read("femnist", real_data)
-    assert femnist.images.shape == (45_958, 1, 28, 28)
-    assert np.unique(femnist.labels).tolist() == list(range(62))
-    written = np.unique(femnist.writers, return_counts=True)[1]
+    assert femnist.x.shape == (45_958, 1, 28, 28)
+    assert np.unique(femnist.y).tolist() == list(range(62))
+    written = np.unique(femnist.writer, return_counts=True)[1]
     assert (len(written), written.min(), written.max()) == (300, 2, 355)
-    assert femnist.images[:, 0, 0, 0].mean() < 10 < femnist.images.max()  # ink is bright
+    assert femnist.x[:, 0, 0, 0].mean() < 10 < femnist.x.max()  # ink is bright
 
 
 def labelled(images: np.ndarray, labels: np.ndarray) -> set[bytes]:
@@ -151,32 +151,32 @@ def test_the_real_shards_hold_what_the_archive_holds_of_their_writers(real_data)
     raw = [json.loads(path.read_text()) for path in folder.glob("*/*.json")]
     users = {user for shard in raw for user in shard["users"]}
     shards = read("femnist", folder)
-    assert len(users) == len(np.unique(shards.writers)) == 12
-    assert len(shards.labels) == sum(sum(shard["num_samples"]) for shard in raw) == 1483
+    assert len(users) == len(np.unique(shards.writer)) == 12
+    assert len(shards.y) == sum(sum(shard["num_samples"]) for shard in raw) == 1483
     with np.load(real_data / "femnist" / "femnist_leaf300.npz") as archive:
         mine = np.isin(archive["writers"][archive["writer"]], sorted(users))
         expected = labelled(255 - archive["x"][mine], archive["y"][mine])
     assert len(expected) > 1400
-    assert expected <= labelled(shards.images, shards.labels)
+    assert expected <= labelled(shards.x, shards.y)
 
 
 # -------------------------------------------------------------------------------- CIFAR-10
 
 
 @pytest.fixture(scope="module")
-def cifar10(real_data):
+def real_cifar10(real_data):
     return read("cifar10", real_data)
 
 
-def test_cifar10_is_6000_images_of_each_class(cifar10):
-    assert (cifar10.images.shape, cifar10.images.dtype) == ((60_000, 3, 32, 32), np.uint8)
-    assert np.bincount(cifar10.labels).tolist() == [6000] * cifar10.classes
+def test_cifar10_is_6000_images_of_each_class(real_cifar10):
+    assert (real_cifar10.x.shape, real_cifar10.x.dtype) == ((60_000, 3, 32, 32), np.uint8)
+    assert np.bincount(real_cifar10.y).tolist() == [6000] * real_cifar10.classes
 
 
-def test_cifar10_is_standardised_by_its_own_mean_and_deviation(cifar10):
-    pixels = cifar10.images[::10] / np.float32(255)
-    np.testing.assert_allclose(pixels.mean(axis=(0, 2, 3)), cifar10.mean, atol=0.01)
-    np.testing.assert_allclose(pixels.std(axis=(0, 2, 3)), cifar10.std, atol=0.01)
+def test_cifar10_is_standardised_by_its_own_mean_and_deviation(real_cifar10):
+    pixels = real_cifar10.x[::10] / np.float32(255)
+    np.testing.assert_allclose(pixels.mean(axis=(0, 2, 3)), real_cifar10.mean, atol=0.01)
+    np.testing.assert_allclose(pixels.std(axis=(0, 2, 3)), real_cifar10.std, atol=0.01)
 
 
 class Runs:
@@ -197,7 +197,7 @@ def test_a_malicious_batch_runs_nothing(tmp_path, monkeypatch, function, argumen
     raw = pickle.dumps({b"data": Runs(function, argument.format(witness))})
     (tmp_path / "data_batch_1").write_bytes(raw)
     passing = {"data_batch_1": hashlib.md5(raw).hexdigest()}  # so that it reaches the unpickler
-    monkeypatch.setattr(sources, "CIFAR10_MD5", passing)
+    monkeypatch.setattr(cifar10, "MD5", passing)
     with pytest.raises(pickle.UnpicklingError, match="is not allowed in a CIFAR-10 batch"):
         read("cifar10", tmp_path)
     assert not witness.exists()
@@ -235,7 +235,7 @@ def test_the_root_is_the_configs_else_the_environments_else_data(tmp_path, monke
     write_npz(tmp_path / "data", y=np.full(5, 2))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDCLADE_DATA", str(tmp_path / "environment"))
-    assert read("femnist", tmp_path / "given").labels.tolist() == LABELS
-    assert set(read("femnist").labels) == {1}
+    assert read("femnist", tmp_path / "given").y.tolist() == LABELS
+    assert set(read("femnist").y) == {1}
     monkeypatch.delenv("FEDCLADE_DATA")
-    assert set(read("femnist").labels) == {2}
+    assert set(read("femnist").y) == {2}

@@ -55,9 +55,9 @@ def test_a_folder_of_arrays(tmp_path):
 
 
 def given(train, test):
-    sys.modules["own_data"] = ModuleType("own_data")
-    sys.modules["own_data"].load = lambda node_config: (train, test)
-    return load_data(CONFIG, {"data": "own_data:load"}, {"classes": 10})
+    sys.modules["made_up_data"] = ModuleType("made_up_data")
+    sys.modules["made_up_data"].load = lambda node_config: (train, test)
+    return load_data(CONFIG, {"data": "made_up_data:load"}, {"classes": 10})
 
 
 def test_the_node_config_knows_better_than_the_run_config(monkeypatch):
@@ -82,10 +82,10 @@ def test_floats_reach_the_model_as_they_are_and_bytes_between_0_and_1():
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        ((IMAGES, LABELS[:3]), "every x needs one whole number"),
-        ((IMAGES[:0], LABELS[:0]), "none may be empty"),
-        ((IMAGES, LABELS - 1), "every x needs one whole number"),
-        ((IMAGES, LABELS * 0.5), "every x needs one whole number"),
+        ((IMAGES, LABELS[:3]), r"y has shape \(3,\), must be \(10,\)"),
+        ((IMAGES[:0], LABELS[:0]), r"x of shape \(0, 8, 8\) is empty"),
+        ((IMAGES, LABELS - 1), "y has label -1, must be whole numbers from 0"),
+        ((IMAGES, LABELS * 0.5), "y is float64, must be whole numbers from 0"),
         ((IMAGES.astype(np.int64), LABELS), "must be of 8 bits or floats, not int64"),
         ((IMAGES[:, 0, 0], LABELS), "not of 1 dimensions"),
         ((IMAGES[:, :4], LABELS), "differ in shape or type"),

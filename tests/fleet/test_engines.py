@@ -40,8 +40,8 @@ def population_of(sizes: list[int], shape: tuple[int, int, int] = (1, SIDE, SIDE
     ends = np.cumsum([size + 1 for size in sizes])
     parts = [np.arange(end - size - 1, end) for size, end in zip(sizes, ends, strict=True)]
     return Population(
-        source.images,
-        source.labels,
+        source.x,
+        source.y,
         tuple(part[1:] for part in parts),
         tuple(part[:0] for part in parts),
         tuple(part[:1] for part in parts),

@@ -51,7 +51,7 @@ class RunConfig(Section):
 class PopulationConfig(Section):
     """What each device holds."""
 
-    source: Literal["mnist5k", "digits", "femnist", "cifar10"] = Field("mnist5k", description="data set")
+    source: str = Field("mnist5k", description="mnist5k, digits, femnist, cifar10, or 'package.module:function'")
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
     devices: int = Field(20, ge=1, description="number of devices (K)")
     samples: int | None = Field(None, ge=2, description="images handed out in all, at most; unset: all there are")

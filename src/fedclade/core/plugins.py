@@ -1,8 +1,9 @@
-"""Users' own policies and models, named as ``package.module:attribute``."""
+"""Things found by name: users' own, named as ``package.module:attribute``, and the modules of our own packages."""
 
 import difflib
 import importlib
 import os
+import pkgutil
 import sys
 from collections.abc import Iterable
 
@@ -24,6 +25,16 @@ def load(field: str, spec: str) -> object:
         raise UserError(f"{field} = {spec!r}: module {module_name!r} has no {attribute!r}")
     found: object = getattr(module, attribute)
     return found
+
+
+def members(package: str) -> dict[str, str]:
+    """The modules of a package by the names that users give them: ``cnn-large`` is the module ``cnn_large``.
+
+    A module whose name begins with an underscore is no member.
+    """
+    folders = importlib.import_module(package).__path__
+    names = [found.name for found in pkgutil.iter_modules(folders) if not found.name.startswith("_")]
+    return {name.replace("_", "-"): f"{package}.{name}" for name in names}
 
 
 def near_miss(word: str, known: Iterable[str]) -> str:

@@ -1,30 +1,32 @@
-"""What each device holds: one shared uint8 array, devices are index lists into it."""
+"""What each device holds: one shared array of samples, devices are index lists into it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedclade.core.arrays import Bytes, Ints
 from fedclade.config import Config
-from fedclade.data.planted_groups import allowed_classes, group_of_devices, plant
+from fedclade.core.arrays import Bytes, Ints, Singles
+from fedclade.core.errors import UserError
 from fedclade.data.partition import deal, split_shares
-from fedclade.data.sources import ImageSet, read_images
+from fedclade.data.planted_groups import allowed_classes, group_of_devices, plant
+from fedclade.data.source import Source
+from fedclade.data.sources import read_source
 
-__all__ = ["ImageSet", "Population", "build_population", "populate", "read_images"]
+__all__ = ["Population", "Source", "build_population", "populate", "read_source"]
 
 
 @dataclass(frozen=True)
 class Population:
-    """All devices' data. Each device's images lie side by side in the shared array."""
+    """All devices' data. Each device's samples lie side by side in the shared array."""
 
-    images: Bytes  # N × C × H × W
+    images: Bytes | Singles  # N × C × H × W; other samples than images have C = H = 1
     labels: Ints
     train: tuple[Ints, ...]  # per device, positions in images
     validation: tuple[Ints, ...]  # held out for the server's questions; may be empty
     test: tuple[Ints, ...]
-    group: Ints  # planted group of each device: the truth clustering is scored against
+    group: Ints  # planted group of each device: the truth clustering is scored against; all 0 where there is none
     classes: int
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # per channel, of samples divided by full_scale
     std: tuple[float, ...]
 
     @property
@@ -34,40 +36,36 @@ class Population:
 
     @property
     def samples(self) -> Ints:
-        """D_k: training images per device."""
+        """D_k: training samples per device."""
         return np.array([len(positions) for positions in self.train])
 
     @property
+    def full_scale(self) -> float:
+        """What a stored number is divided by for the model: 8-bit pixels come to [0, 1], floats stay as they are."""
+        return 255.0 if self.images.dtype == np.uint8 else 1.0
+
+    @property
     def bits_per_sample(self) -> int:
-        """Of one 8-bit image."""
-        return int(np.prod(self.images.shape[1:])) * 8
+        """Of one sample as it is stored."""
+        return int(np.prod(self.images.shape[1:])) * self.images.itemsize * 8
 
 
 def build_population(config: Config) -> Population:
-    """Read the source, deal it out, plant the groups."""
-    return populate(config, read_images(config.population))
+    """Read the source, deal it out unless its devices are given, plant the groups."""
+    return populate(config, read_source(config))
 
 
-def populate(config: Config, source: ImageSet) -> Population:
-    """Deal a source's images out to devices and plant the groups."""
+def populate(config: Config, source: Source) -> Population:
+    """Give each device its samples of a checked source, as its planted group sees them, in three shares."""
     seed = config.run.seed
-    groups = config.incongruence.groups if config.incongruence.kind != "none" else (1,)
-    group = group_of_devices(groups, config.population.devices)
-    allowed = allowed_classes(config.incongruence, np.unique(source.labels), group, seed)
-    dealt = deal(config.population, source.labels, source.writers, allowed, seed)
-
-    images = np.empty((sum(map(len, dealt)), *source.images.shape[1:]), dtype=np.uint8)
+    group, dealt = _deal_out(config, source) if source.device is None else _take_over(config, source)
+    images = np.empty((sum(map(len, dealt)), *source.x.shape[1:]), dtype=source.x.dtype)
     labels = np.empty(len(images), dtype=np.int64)
     shares, end = [], 0
     for device, positions in enumerate(dealt):
         mine = slice(end, end := end + len(positions))
         images[mine], labels[mine] = plant(
-            config.incongruence,
-            source.images[positions],
-            source.labels[positions],
-            int(group[device]),
-            source.classes,
-            seed,
+            config.incongruence, source.x[positions], source.y[positions], int(group[device]), source.classes, seed
         )
         shares.append(
             split_shares(
@@ -75,4 +73,34 @@ def populate(config: Config, source: ImageSet) -> Population:
             )
         )
     train, validation, test = zip(*shares, strict=True)
-    return Population(images, labels, train, validation, test, group, source.classes, source.mean, source.std)
+    truth = group if source.group is None else source.group
+    return Population(images, labels, train, validation, test, truth, source.classes, source.mean, source.std)
+
+
+def _deal_out(config: Config, source: Source) -> tuple[Ints, list[Ints]]:
+    """Of a pool: each device's group, and the positions of its samples."""
+    group = _groups_to_plant(config)
+    allowed = allowed_classes(config.incongruence, np.unique(source.y), group, config.run.seed)
+    return group, deal(config.population, source.y, source.writer, allowed, config.run.seed)
+
+
+def _take_over(config: Config, source: Source) -> tuple[Ints, list[Ints]]:
+    """The same of a source whose devices are given: their number and their samples are the source's."""
+    population, kind = config.population, config.incongruence.kind
+    given = int(source.device.max()) + 1
+    if population.devices != given:
+        raise UserError(
+            f"population.devices = {population.devices}: source {population.source} gives {given} devices; set {given}"
+        )
+    if kind != "none" and source.group is not None:
+        raise UserError(f'incongruence.kind = "{kind}": source {population.source} has groups of its own; set "none"')
+    if kind == "disjoint-classes":
+        raise UserError(f'incongruence.kind = "{kind}": source {population.source} says itself which device holds what')
+    by_device = np.argsort(source.device, kind="stable")
+    ends = np.cumsum(np.bincount(source.device))
+    return _groups_to_plant(config), np.split(by_device, ends[:-1])
+
+
+def _groups_to_plant(config: Config) -> Ints:
+    weights = config.incongruence.groups if config.incongruence.kind != "none" else (1,)
+    return group_of_devices(weights, config.population.devices)

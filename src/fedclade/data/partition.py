@@ -6,8 +6,8 @@ run out, is unrelated to the planted groups.
 
 import numpy as np
 
-from fedclade.core.arrays import Ints
 from fedclade.config import PopulationConfig
+from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
 from fedclade.core.random import generator
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedclade.core.arrays import Bytes, Ints
 from fedclade.config import IncongruenceConfig
+from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
 from fedclade.core.random import generator
 
@@ -31,23 +31,26 @@ def allowed_classes(config: IncongruenceConfig, classes: Ints, group: Ints, seed
 
 
 def plant(
-    config: IncongruenceConfig, images: Bytes, labels: Ints, group: int, classes: int, seed: int
-) -> tuple[Bytes, Ints]:
-    """One group's images and labels as its devices see them. Group 0 sees the source's."""
+    config: IncongruenceConfig, images: np.ndarray, labels: Ints, group: int, classes: int, seed: int
+) -> tuple[np.ndarray, Ints]:
+    """One planted group's images and labels as its devices see them. Group 0 sees the source's."""
     if config.kind == "rotate":
         angles = config.angles or tuple(360.0 * g / len(config.groups) for g in range(len(config.groups)))
+        shape = images.shape[-2:]
         images = rotate(images, angles[group])
+        if images.shape[-2:] != shape:
+            raise UserError(f'incongruence.kind = "rotate": needs square images, not {shape[0]}×{shape[1]}')
     elif config.kind == "permute-labels" and group > 0:
         labels = generator(seed, "permutation", group).permutation(classes)[labels]
     return images, labels
 
 
-def rotate(images: Bytes, degrees: float) -> Bytes:
+def rotate(images: np.ndarray, degrees: float) -> np.ndarray:
     """Counter-clockwise; quarter turns are exact, other angles are interpolated."""
     quarters, rest = divmod(degrees, 90.0)
     if rest == 0:
         return np.ascontiguousarray(np.rot90(images, int(quarters), axes=(-2, -1)))
     from scipy import ndimage
 
-    turned: Bytes = ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
+    turned: np.ndarray = ndimage.rotate(images, degrees, axes=(-2, -1), reshape=False, order=1)
     return turned

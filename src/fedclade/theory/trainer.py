@@ -117,5 +117,5 @@ def _cross_entropy(problem: LogisticProblem, model: Singles) -> Floats:
 def _features(population: Population) -> Floats:
     """Images as every model of a run sees them, standardised per channel; flat, and a one for the bias."""
     mean, std = (np.array(v).reshape(-1, 1, 1) for v in (population.mean, population.std))
-    pixels = ((population.images / 255.0 - mean) / std).reshape(len(population.images), -1)
+    pixels = ((population.images / population.full_scale - mean) / std).reshape(len(population.images), -1)
     return np.concatenate([pixels, np.ones((len(pixels), 1))], axis=1)

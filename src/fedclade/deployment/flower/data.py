@@ -12,7 +12,6 @@ nothing              device ``partition-id`` of the population that the config d
 x is N×H×W or N×C×H×W of 8 bits, or any floats, then also N×features; y are whole numbers from 0.
 """
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,6 +24,7 @@ from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load
 from fedclade.data import Population, build_population
+from fedclade.data.checks import check_inputs, check_labels, read_npz
 from fedclade.data.partition import split_shares, validation_positions
 
 NodeConfig: TypeAlias = Mapping[str, bool | float | int | str]
@@ -140,11 +140,8 @@ def _from_folder(folder: Path, config: Config) -> tuple[Labelled, Labelled]:
 
 
 def _read_npz(path: Path) -> Labelled:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return archive["x"], archive["y"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"data = {str(path.parent)!r}: needs {path.name} with arrays x and y: {error}") from error
+    x, y = read_npz(path, ("x", "y"), f"data = {str(path.parent)!r}: needs {path.name} with arrays x and y")
+    return x, y
 
 
 def _from_hub(name: str, config: Config, node_config: NodeConfig) -> tuple[Labelled, Labelled]:
@@ -174,15 +171,15 @@ def _channels_first(image: np.ndarray) -> np.ndarray:
 
 def _own(source: str, train: Labelled, test: Labelled, classes: int, config: Config) -> DeviceData:
     """Check and join the two shares; some of the training images are held out for trials."""
-    pairs = [(_inputs(source, np.asarray(x)), np.asarray(y)) for x, y in (train, test)]
-    for x, y in pairs:
-        if len(x) == 0 or y.shape != (len(x),) or not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
-            raise UserError(f"data = {source!r}: every x needs one whole number from 0 as its y, and none may be empty")
+    where, pairs = f"data = {source!r}", []
+    for x, y in (train, test):
+        inputs = check_inputs(where, x)
+        pairs.append((inputs, check_labels(where, y, len(inputs))))
     if pairs[0][0].shape[1:] != pairs[1][0].shape[1:] or pairs[0][0].dtype != pairs[1][0].dtype:
-        raise UserError(f"data = {source!r}: training and test x differ in shape or type")
+        raise UserError(f"{where}: training and test x differ in shape or type")
     images, labels = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     if classes and labels.max() >= classes:
-        raise UserError(f"data = {source!r}: has label {labels.max()}, but the run config says classes = {classes}")
+        raise UserError(f"{where}: has label {labels.max()}, but the run config says classes = {classes}")
     count = len(pairs[0][1])
     of_training = config.validation_share / (1.0 - config.population.test_share)
     held_out = validation_positions(np.arange(count), of_training, config.run.seed)
@@ -191,17 +188,4 @@ def _own(source: str, train: Labelled, test: Labelled, classes: int, config: Con
         "validation": held_out,
         "test": np.arange(count, len(labels)),
     }
-    # images of 8 bits are scaled to [0, 1] for the model, floats are left as they are
-    std = 1.0 if images.dtype == np.uint8 else 1.0 / 255.0
-    return DeviceData(
-        images, labels.astype(np.int64), shares, classes or int(labels.max()) + 1, (0.0,), (std,), group=-1
-    )
-
-
-def _inputs(source: str, x: np.ndarray) -> np.ndarray:
-    if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
-        raise UserError(f"data = {source!r}: x must be of 8 bits or floats, not {x.dtype}")
-    if not 2 <= x.ndim <= 4:
-        raise UserError(f"data = {source!r}: x must be N×features, N×H×W or N×C×H×W, not of {x.ndim} dimensions")
-    whole = x.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
-    return whole if x.dtype == np.uint8 else whole.astype(np.float32)
+    return DeviceData(images, labels, shares, classes or int(labels.max()) + 1, (0.0,), (1.0,), group=-1)

@@ -42,7 +42,7 @@ class Local:
         self._labels = torch.from_numpy(population.labels).to(self._device)
         self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
         std, mean = (torch.tensor(v, device=self._device).reshape(-1, 1, 1) for v in (population.std, population.mean))
-        self._scale, self._shift = 1.0 / (255.0 * std), mean / std
+        self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
         _, channels, height, width = population.images.shape
         shape = (channels, height, width)
         self._module = build_model(config.model, shape, population.classes, self._seed).to(self._device)
