@@ -8,8 +8,8 @@ import pytest
 
 from fedclade import Interrupted, open_run
 from fedclade.clustering import CutFacts, Tree
-from fedclade.runs.assign import place
 from fedclade.data import build_population
+from fedclade.runs.assign import place
 from tiny_runs import digits, fedclade, files, refusal
 
 FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
@@ -139,14 +139,17 @@ IMAGES, LABELS = np.zeros((5, 8, 8), dtype=np.uint8), np.zeros(5, dtype=np.int64
     ("arrays", "complaint"),
     [
         ({"images": IMAGES}, "must be an .npz archive with `images` and `labels`"),
-        ({"images": IMAGES.astype(float), "labels": LABELS}, "images are float64 (5, 1, 8, 8), must be uint8"),
+        ({"images": IMAGES.astype(float), "labels": LABELS}, "images are float32 (5, 1, 8, 8), must be uint8"),
         ({"images": IMAGES[:, :7], "labels": LABELS}, "images are uint8 (5, 1, 7, 8), must be uint8"),
-        ({"images": IMAGES[:0], "labels": LABELS[:0]}, "images are uint8 (0, 1, 8, 8), must be uint8"),
-        ({"images": IMAGES[0, 0], "labels": LABELS}, "images are uint8 (8,), must be uint8"),
-        ({"images": IMAGES, "labels": LABELS[:4]}, "labels must be 5 whole numbers below 10"),
-        ({"images": IMAGES, "labels": LABELS + 10}, "labels must be 5 whole numbers below 10"),
-        ({"images": IMAGES, "labels": LABELS - 1}, "labels must be 5 whole numbers below 10"),
-        ({"images": IMAGES, "labels": LABELS + 0.5}, "labels must be 5 whole numbers below 10"),
+        ({"images": IMAGES[:0], "labels": LABELS[:0]}, "images of shape (0, 8, 8) is empty"),
+        (
+            {"images": IMAGES[0, 0], "labels": LABELS},
+            "images must be N×features, N×H×W or N×C×H×W, not of 1 dimensions",
+        ),
+        ({"images": IMAGES, "labels": LABELS[:4]}, "labels has shape (4,), must be (5,)"),
+        ({"images": IMAGES, "labels": LABELS + 10}, "labels has label 10, must be below 10"),
+        ({"images": IMAGES, "labels": LABELS - 1}, "labels has label -1, must be whole numbers from 0"),
+        ({"images": IMAGES, "labels": LABELS + 0.5}, "labels is float64, must be whole numbers from 0"),
         ({"images": np.array([None]), "labels": LABELS}, "must be an .npz archive with `images` and `labels`"),
     ],
 )

@@ -1,6 +1,5 @@
 """Where a device belongs that the run never heard: a walk down the tree, to the side whose models serve it better."""
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ import numpy as np
 from fedclade.clustering import ROOT
 from fedclade.core.errors import UserError
 from fedclade.data import Population, build_population
-from fedclade.runs import Run
+from fedclade.data.checks import check_inputs, check_labels, read_npz
 from fedclade.fleet.simulated.sgd import Local
+from fedclade.runs import Run
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Placement:
 def place(folder: str | Path, *, data: str | Path | None = None, device: int | None = None) -> Placement:
     """Place the images of a file, or a device of the run's own population, in a finished run's tree.
 
-    The file is a NumPy archive (.npz) with ``images`` (uint8, N × C × H × W or N × H × W) and ``labels`` (N). A
-    device's test images are left out.
+    The file is a NumPy archive (.npz) with ``images``, of the shape and type of the run's own (N × C × H × W or
+    N × H × W of 8 bits, or floats, then also N × features), and ``labels`` (N). A device's test images are left out.
     """
     run = Run(folder)
     if not run.finished:
@@ -88,19 +88,14 @@ def _of_device(device: int | None, population: Population) -> Population:
 
 
 def _of_file(path: Path, population: Population) -> Population:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            images, labels = archive["images"], archive["labels"]
-    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise UserError(f"--data {path}: must be an .npz archive with `images` and `labels`: {error}") from error
-    if images.ndim == 3:
-        images = images[:, None]
-    shape = population.images.shape[1:]
-    if images.dtype != np.uint8 or images.shape[1:] != shape or len(images) == 0:
-        raise UserError(f"--data {path}: images are {images.dtype} {images.shape}, must be uint8 (N, {shape})")
-    if labels.shape != (len(images),) or not np.isin(labels, np.arange(population.classes)).all():
-        raise UserError(f"--data {path}: labels must be {len(images)} whole numbers below {population.classes}")
-    return _alone(images, labels.astype(np.int64), population)
+    where = f"--data {path}"
+    found = read_npz(path, ("images", "labels"), f"{where}: must be an .npz archive with `images` and `labels`")
+    images, known = check_inputs(where, found[0], "images"), population.images
+    if (images.dtype, images.shape[1:]) != (known.dtype, known.shape[1:]):
+        raise UserError(
+            f"{where}: images are {images.dtype} {images.shape}, must be {known.dtype} (N, {known.shape[1:]})"
+        )
+    return _alone(images, check_labels(where, found[1], len(images), population.classes, "labels"), population)
 
 
 def _alone(images: np.ndarray, labels: np.ndarray, population: Population) -> Population:
