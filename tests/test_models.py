@@ -122,6 +122,15 @@ def net(shape, classes):
 def normed(shape, classes):
     return nn.Sequential(nn.BatchNorm2d(shape[0]), net(shape, classes))
 
+def narrow(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes - 1))
+
+def misfit(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(7, classes))
+
+def lazy(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.LazyLinear(classes))
+
 def no_module(shape, classes):
     return [1.0]
 
@@ -146,9 +155,23 @@ def test_a_users_factory_gives_the_model_with_weights_from_the_seed():
     ("attribute", "right"),
     [
         ("normed", "has buffers (batch norm?), which devices cannot share; use group norm"),
+        ("narrow", "gave (2, 9) for 2 samples, must give scores of shape (2, 10)"),
         ("no_module", "the factory gave a list, not a Module"),
         ("no_function", "must be a function of (shape, classes)"),
     ],
 )
 def test_a_factory_of_something_else_is_refused(attribute, right):
     assert error_line(build, f"my_nets:{attribute}", DIGITS) == f'model.name = "my_nets:{attribute}": {right}'
+
+
+@pytest.mark.usefixtures("my_nets")
+def test_a_factory_whose_module_cannot_take_the_samples_is_refused():
+    line = error_line(build, "my_nets:misfit", DIGITS)
+    assert line.startswith('model.name = "my_nets:misfit": fails on samples of C×H×W = 1×8×8: ')
+
+
+@pytest.mark.usefixtures("my_nets")
+def test_trying_a_factory_out_leaves_it_ready_to_train_and_its_weights_to_the_seed():
+    module = build("my_nets:lazy", DIGITS)
+    assert all(part.training for part in module.modules())
+    assert weights(module) == weights(build("my_nets:lazy", DIGITS))

@@ -133,7 +133,7 @@ def split_shares(
     """Training, validation and test share of one device; training and test have at least one image each.
 
     Where there is a validation share, a device with few images holds out more than that, or else it had no voice in a
-    trial: 40, if that is not more than a fifth of its own. The test share does not depend on the validation share.
+    split test: 40, if that is not more than a fifth of its own. The test share does not depend on the validation share.
     """
     shuffled = generator(seed, "test", device).permutation(positions)
     tested = min(max(1, round(test_share * len(shuffled))), len(shuffled) - 1)
@@ -147,6 +147,6 @@ def _held_out(count: int, share: float) -> int:
 
 
 def validation_positions(positions: Ints, share: float, seed: int) -> Ints:
-    """Those of some training images that are held out for trials, at least one of them left."""
+    """Those of some training images that are held out for split tests, at least one of them left."""
     shuffled = generator(seed, "validation").permutation(positions)
     return np.sort(shuffled[: min(_held_out(len(shuffled), share), len(shuffled) - 1)])
