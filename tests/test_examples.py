@@ -1,13 +1,17 @@
 """The examples do what they say."""
 
+import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedclade import open_run
-from tiny_runs import executable, tiny, tiny_file
+from data_builders import stand_in_folder_with
+from fedclade import Experiment, open_run
+from tiny_runs import executable, fedclade, refusal, tiny, tiny_file
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 POLICY = "scheduling.policy=own_policy:longest_waiting"
@@ -60,3 +64,63 @@ def test_the_command_in_a_docstring_works_from_the_examples_folder(tmp_path, fil
     chosen = run.config.scheduling
     assert override in (f"scheduling.policy={chosen.policy}", f"scheduling.allocation={chosen.allocation}")
     assert run.summary["policy"] == ("longest-waiting" if override == POLICY else "fair")
+
+
+# -------------------------------------------------------------------------------- own data, own model
+
+DOCS = EXAMPLES.parent / "docs"
+OWN_DATA = ("population.source=own_data:two_groups", "population.devices=12", "incongruence.kind=none")
+FAST = ("--set", "run.rounds=1", "--set", "run.report=false")
+
+
+@pytest.fixture
+def in_examples(monkeypatch):
+    """Stand in the folder of the examples; forget its modules afterwards."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    for path in EXAMPLES.glob("*.py"):
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Every `fedclade run …` that a file shows, as its words."""
+    text = path.read_text("utf-8").replace("\\\n", " ")
+    return [shlex.split(words) for words in re.findall(r"fedclade (run [^`\n]*)", text)]
+
+
+@pytest.mark.usefixtures("in_examples")
+def test_the_planted_groups_of_ones_own_data_are_found(tmp_path):
+    run = Experiment("quickstart", [*OWN_DATA, "model.name=logistic", "run.rounds=8"]).run(tmp_path / "run")
+    assert run.summary["adjusted_rand_index"] == 1.0
+    assert run.devices["planted_group"].tolist() == [0] * 8 + [1] * 4
+    assert run.summary["accuracy_mean"] > 0.8
+
+
+@pytest.mark.usefixtures("in_examples")
+def test_a_model_of_ones_own_is_the_one_that_is_trained(tmp_path):
+    run = tiny("model.name=own_model:small_residual_net", "run.rounds=1").run(tmp_path / "run")
+    assert run.model("0")["1.convolve.weight"].shape == (8, 8, 3, 3)
+    assert run.model("0")["4.weight"].shape == (10, 128)
+
+
+@pytest.mark.usefixtures("in_examples")
+@pytest.mark.parametrize("name", ["own_data", "own_model"])
+def test_the_command_of_an_example_works_from_its_folder(tmp_path, name):
+    (command,) = commands(EXAMPLES / f"{name}.py")
+    assert command in commands(EXAMPLES / "README.md")
+    assert command in commands(DOCS / "own-data.md")
+    answer = fedclade(*command, *FAST, "--out", tmp_path / "run")
+    assert (answer.code, open_run(tmp_path / "run").summary["rounds"]) == (0, 1)
+
+
+def test_the_function_that_the_docs_show_gives_devices_without_a_truth(tmp_path, monkeypatch):
+    (function,) = re.findall(r"```python\n(.*?)```", (DOCS / "own-data.md").read_text("utf-8"), re.DOTALL)
+    stand_in_folder_with(monkeypatch, tmp_path, "my_sensors", function)
+    (command,) = [words for words in commands(DOCS / "own-data.md") if any("my_sensors:" in word for word in words)]
+    assert fedclade(*command, *FAST, "--out", "run").code == 0
+    run = open_run(tmp_path / "run")
+    assert run.summary["adjusted_rand_index"] is None
+    assert (run.devices["train_samples"] + run.devices["test_samples"]).max() <= 100
+    refused = refusal(*command, "--set", "population.devices=20", "--out", "other")
+    assert refused == "fedclade: population.devices = 20: source my_sensors:readings gives 3 devices; set 3"
+    assert refused in (DOCS / "own-data.md").read_text("utf-8")
