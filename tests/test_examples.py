@@ -11,7 +11,7 @@ import pytest
 
 from data_builders import stand_in_folder_with
 from fedclade import Experiment, open_run
-from tiny_runs import executable, fedclade, refusal, tiny, tiny_file
+from tiny_runs import executable, fedclade, files, refusal, tiny, tiny_file
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 POLICY = "scheduling.policy=own_policy:longest_waiting"
@@ -94,6 +94,16 @@ def test_the_planted_groups_of_ones_own_data_are_found(tmp_path):
     assert run.summary["adjusted_rand_index"] == 1.0
     assert run.devices["planted_group"].tolist() == [0] * 8 + [1] * 4
     assert run.summary["accuracy_mean"] > 0.8
+
+
+@pytest.mark.usefixtures("in_examples")
+@pytest.mark.slow
+def test_processes_that_train_get_floats_as_they_are(tmp_path):
+    def models(workers: int) -> dict[str, bytes]:
+        chosen = [*OWN_DATA, "model.name=mlp", "training.engine=workers", f"training.workers={workers}", "run.rounds=2"]
+        return files(Experiment("quickstart", chosen).run(tmp_path / str(workers)).folder / "models")
+
+    assert models(2) == models(1)
 
 
 @pytest.mark.usefixtures("in_examples")

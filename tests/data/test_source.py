@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,15 @@ def test_every_sample_reaches_its_device_once_in_whatever_order_it_comes(sizes, 
         mine = population.images[held(population, number)].ravel()
         assert len(mine) == size
         assert sorted(mine) == np.flatnonzero(device == number * 10 - 7).tolist()
+
+
+def test_columns_of_a_frame_and_single_numbers_are_taken_for_arrays():
+    frame = pd.DataFrame({"device": DEVICE, "reading": X[:, 0], "meaning": Y})
+    given = Source(frame[["reading"]], frame["meaning"], device=frame["device"], classes=np.int64(4), mean=2, std=0.5)
+    source = given.checked("here")
+    assert (source.x.shape, source.classes, source.mean, source.std) == ((12, 1, 1, 1), 4, (2.0,), (0.5,))
+    assert source.device.tolist() == [1, 0, 2] * 4
+    assert Source.of_devices(pair for pair in [(X, Y), (X, Y)]).checked("here").device.tolist() == [0] * 12 + [1] * 12
 
 
 def test_groups_can_be_planted_among_given_devices():
@@ -208,6 +218,11 @@ def test_an_unknown_source_suggests_the_near_one():
         ({"group": [0, 1, 0.5]}, "group must be 3 whole numbers from 0"),
         ({"group": [0, 1, 1], "device": None}, "group is of devices, so that it needs device"),
         ({"mean": (0.0, 0.0)}, "mean = (0.0, 0.0): must be one finite number, or one for each of 1 channels"),
+        ({"mean": "dark"}, "mean = dark: must be one finite number"),
+        ({"classes": -1}, f"classes = -1: must be a whole number from 0 to {MOST_CLASSES}"),
+        ({"classes": "ten"}, "classes = ten: must be a whole number"),
+        ({"group": [[0], [1, 2], 3]}, "group must be an array of numbers"),
+        ({"device": np.array(["a", 1, None] * 4, dtype=object)}, "device is object, must be whole numbers or texts"),
         ({"std": (np.nan,)}, "std = (nan,): must be one finite number"),
         ({"std": (0.0,)}, "std = (0.0,): must be greater than 0"),
     ],

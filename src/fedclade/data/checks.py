@@ -28,7 +28,7 @@ def check_inputs(where: str, x: object, name: str = "x") -> Bytes | Singles:
 
     N×features becomes N×1×1×features, N×H×W becomes N×1×H×W.
     """
-    array = _array(where, name, x)
+    array = as_array(where, name, x)
     if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
         raise UserError(f"{where}: {name} must be of 8 bits or floats, not {array.dtype}")
     if not 2 <= array.ndim <= 4:
@@ -50,7 +50,7 @@ def check_inputs(where: str, x: object, name: str = "x") -> Bytes | Singles:
 
 def check_labels(where: str, y: object, count: int, classes: int = 0, name: str = "y") -> Ints:
     """The classes of ``count`` samples: whole numbers from 0, below ``classes`` unless that is 0."""
-    labels = _array(where, name, y)
+    labels = as_array(where, name, y)
     if labels.shape != (count,):
         raise UserError(f"{where}: {name} has shape {labels.shape}, must be ({count},): one label for every sample")
     if not np.issubdtype(labels.dtype, np.integer):
@@ -64,7 +64,9 @@ def check_labels(where: str, y: object, count: int, classes: int = 0, name: str 
 
 def check_ids(where: str, ids: object, count: int, name: str) -> tuple[np.ndarray, Ints]:
     """The different ids, ascending, and for each of ``count`` samples which of them is its own."""
-    array = _array(where, name, ids)
+    array = as_array(where, name, ids)
+    if array.dtype == object and all(isinstance(one, str) for one in array.flat):  # a column of texts of pandas
+        array = array.astype(str)
     if array.shape != (count,):
         raise UserError(f"{where}: {name} has shape {array.shape}, must be ({count},): one id for every sample")
     if array.dtype.kind not in "iuU":
@@ -73,7 +75,8 @@ def check_ids(where: str, ids: object, count: int, name: str) -> tuple[np.ndarra
     return different, number.reshape(count).astype(np.int64)
 
 
-def _array(where: str, name: str, given: object) -> np.ndarray:
+def as_array(where: str, name: str, given: object) -> np.ndarray:
+    """Anything that NumPy takes for an array: lists, tensors, columns of a frame."""
     try:
         return np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:

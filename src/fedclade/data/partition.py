@@ -114,7 +114,8 @@ def _by_writer(config: PopulationConfig, writers: Ints | None, seed: int) -> lis
     """One writer a device, drawn from those who wrote enough."""
     if writers is None:
         raise UserError(
-            f'population.partition = "writer": source {config.source} does not say who wrote what; use femnist'
+            f'population.partition = "writer": source {config.source} does not say who wrote what; use one that does, '
+            "such as femnist"
         )
     names, counts = np.unique(writers, return_counts=True)
     enough = names[counts >= config.min_samples]

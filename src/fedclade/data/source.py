@@ -1,13 +1,14 @@
 """What a source gives: labelled samples, either to be dealt out to devices or already each device's own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from fedclade.core.arrays import Bytes, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.data.checks import check_ids, check_inputs, check_labels
+from fedclade.data.checks import MOST_CLASSES, as_array, check_ids, check_inputs, check_labels
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,9 @@ class Source:
     std: tuple[float, ...] = (1.0,)
 
     @classmethod
-    def of_devices(cls, data: Sequence[tuple[Any, Any]], **facts: Any) -> "Source":
+    def of_devices(cls, data: Iterable[tuple[Any, Any]], **facts: Any) -> "Source":
         """Of one pair (x, y) for each device; ``facts`` are the other parameters of a source, such as ``group``."""
-        if len(data) == 0:
-            raise UserError("no devices are given; must be at least one pair (x, y)")
-        pairs = []
+        pairs: list[tuple[Bytes | Singles, Ints]] = []
         for device, pair in enumerate(data):
             where = f"device {device}"
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -61,6 +60,8 @@ class Source:
             if (x.shape[1:], x.dtype) != (first.shape[1:], first.dtype):
                 mine, others = (f"{a.dtype} of C×H×W = {'×'.join(map(str, a.shape[1:]))}" for a in (x, first))
                 raise UserError(f"{where}: x is {mine}, must be {others} as device 0's is")
+        if not pairs:
+            raise UserError("no devices are given; must be at least one pair (x, y)")
         x, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         return cls(x, y, device=np.repeat(np.arange(len(pairs)), [len(mine) for _, mine in pairs]), **facts)
 
@@ -71,16 +72,15 @@ class Source:
         """
         x = check_inputs(where, self.x)
         count, channels = x.shape[:2]
-        y = check_labels(where, self.y, count, self.classes)
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, channels) or not np.isfinite(values).all():
-                raise UserError(
-                    f"{where}: {name} = {values}: must be one finite number, or one for each of {channels} channels"
-                )
-        if min(self.std) <= 0:
+        if not isinstance(self.classes, int | np.integer) or not 0 <= self.classes <= MOST_CLASSES:
+            raise UserError(f"{where}: classes = {self.classes}: must be a whole number from 0 to {MOST_CLASSES}")
+        y = check_labels(where, self.y, count, int(self.classes))
+        mean, std = (_per_channel(where, name, getattr(self, name), channels) for name in ("mean", "std"))
+        if min(std) <= 0:
             raise UserError(f"{where}: std = {self.std}: must be greater than 0")
         writer = None if self.writer is None else check_ids(where, self.writer, count, "writer")[1]
-        same = replace(self, x=x, y=y, classes=self.classes or int(y.max()) + 1, writer=writer)
+        classes = int(self.classes) or int(y.max()) + 1
+        same = replace(self, x=x, y=y, classes=classes, writer=writer, mean=mean, std=std)
         if self.device is not None:
             return same._with_devices(where)
         if self.group is not None:
@@ -95,7 +95,15 @@ class Source:
             raise UserError(f"{where}: device {name} has 1 sample, must have at least 2: one to train on, one to test")
         if self.group is None:
             return replace(self, device=device)
-        group = np.asarray(self.group)
+        group = as_array(where, "group", self.group)
         if group.shape != (len(names),) or not np.issubdtype(group.dtype, np.integer) or group.min() < 0:
             raise UserError(f"{where}: group must be {len(names)} whole numbers from 0: one for each device")
         return replace(self, device=device, group=group.astype(np.int64))
+
+
+def _per_channel(where: str, name: str, given: object, channels: int) -> tuple[float, ...]:
+    values = np.atleast_1d(as_array(where, name, given))
+    right = values.ndim == 1 and len(values) in (1, channels) and values.dtype.kind in "iuf"
+    if not right or not np.isfinite(values).all():
+        raise UserError(f"{where}: {name} = {given}: must be one finite number, or one for each of {channels} channels")
+    return tuple(values.astype(float).tolist())
