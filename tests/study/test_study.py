@@ -17,7 +17,7 @@ from fedclade import Experiment
 from fedclade import config as configuration
 from fedclade.report.comparison import write_comparison, write_comparison_page
 from fedclade.report.tables import latex, markdown, tables
-from fedclade.study import METRICS, Comparison, Job, carry_out, collect, paired, plan, prepare, spread
+from fedclade.study import METRICS, Comparison, Job, carry_out, collect, paired, plan_jobs, prepare, spread
 from tiny_runs import TINY, fedclade, files, refusal, tiny_file
 
 FEW = (
@@ -113,7 +113,7 @@ def test_a_directory_of_other_settings_or_of_something_else_is_refused(out, jobs
 
 def test_a_comparison_grows_by_trials_and_keeps_what_is_there(out, jobs):
     before = files(out / "runs")
-    more = plan(comparing("compare.trials=3"), out)
+    more = plan_jobs(comparing("compare.trials=3"), out)
     assert [job for job in more if job.finished] == jobs
     assert files(out / "runs") == before
 

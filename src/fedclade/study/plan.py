@@ -1,0 +1,101 @@
+"""Which runs a study is made of, and the directory that holds them."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedclade import config as configuration
+from fedclade.config import CompareConfig, Config
+from fedclade.core.errors import UserError
+from fedclade.runs import Run, differences, write_beside
+from fedclade.scheduling import find_policy, find_rule
+
+CONFIG = "compare.toml"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a comparison."""
+
+    contender: str
+    devices: int
+    trial: int
+    config: Config
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether its run came to its end."""
+        return (self.folder / "config.toml").is_file() and Run(self.folder).finished
+
+    def __str__(self) -> str:
+        return f"{self.contender}, {self.devices} devices, trial {self.trial}"
+
+
+def contenders(config: CompareConfig) -> dict[str, list[str]]:
+    """What is compared: name -> the fields that make it, as overrides."""
+    found = {name: [f'scheduling.policy="{name}"'] for name in config.policies}
+    for variant in config.variants:
+        name, colon, fields = variant.partition(":")
+        if not colon or not re.fullmatch(r"[\w.+-]+", name := name.strip()):
+            raise UserError(f"compare.variants = {variant!r}: must be 'name: section.field=value; section.field=value'")
+        if name in found:
+            raise UserError(f"compare.variants = {variant!r}: {name!r} is compared already: choose another name")
+        found[name] = [field.strip() for field in fields.split(";") if field.strip()]
+    if config.against not in found:
+        raise UserError(f"compare.against = {config.against!r}: must be one of those compared: {', '.join(found)}")
+    return found
+
+
+def plan_jobs(config: Config, out: Path) -> list[Job]:
+    """All runs, trial by trial, so that whatever is stopped early has compared like with like."""
+    compare = config.compare
+    base = {name: dict(section) for name, section in config if name != "compare"}
+    jobs = []
+    for trial in range(1, compare.trials + 1):
+        for devices in compare.devices or (config.population.devices,):
+            for name, fields in contenders(compare).items():
+                always = [f"population.devices={devices}", f"run.seed={config.run.seed + trial - 1}"]
+                if config.training.workers is None:
+                    always.append("training.workers=1")  # the cores are kept busy by runs beside each other
+                made = configuration.load(base, [*always, *fields])
+                find_policy(made.scheduling.policy)
+                find_rule(made.scheduling.allocation)
+                folder = out / "runs" / f"K{devices}" / re.sub(r"[^\w.+-]", "-", name) / f"trial-{trial}"
+                jobs.append(Job(name, devices, trial, made, folder))
+    return _on_equal_data(jobs)
+
+
+def _on_equal_data(jobs: list[Job]) -> list[Job]:
+    """Where one holds images out for trials, all do; or else they would train on less than the others."""
+    share = max(job.config.validation_share for job in jobs)
+    equal = []
+    for job in jobs:
+        population = job.config.population
+        if population.validation_share is None:
+            population = population.model_copy(update={"validation_share": share})
+        equal.append(replace(job, config=job.config.model_copy(update={"population": population})))
+    return equal
+
+
+def prepare(config: Config, out: Path) -> list[Job]:
+    """Plan, and make or recognise the directories; runs made with other settings are refused."""
+    jobs = plan_jobs(config, out)
+    if out.exists() and not (out / CONFIG).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is no comparison: choose another --out")
+    for job in jobs:
+        if (job.folder / "config.toml").is_file() and (different := differences(job.config, Run(job.folder).config)):
+            field, (mine, theirs) = next(iter(different.items()))
+            raise UserError(f"{job.folder}: was made with {field} = {theirs!r}, not {mine!r}: choose another --out")
+    for job in jobs:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        if not (job.folder / "config.toml").is_file():
+            write_beside(job.folder / "config.toml", configuration.to_toml(job.config).encode())
+    write_beside(out / CONFIG, configuration.to_toml(config).encode())
+    return jobs
+
+
+def read_comparison(out: Path) -> tuple[Config, list[Job]]:
+    """The config and the runs of a comparison's directory."""
+    config = configuration.load(str(out / CONFIG))
+    return config, plan_jobs(config, out)

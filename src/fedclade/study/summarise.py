@@ -1,0 +1,173 @@
+"""What came out of a study: one row a finished run, means and their spread, differences, curves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedclade.config import Config
+from fedclade.core.arrays import Floats
+from fedclade.core.errors import UserError
+from fedclade.runs import Run
+from fedclade.study.metrics import METRICS
+from fedclade.study.plan import Job, contenders
+from fedclade.study.statistics import bootstrap_interval, mean_over_time
+
+GRID = 300  # moments of the race
+
+
+@dataclass(frozen=True)
+class Curves:
+    """How one contender went at one K: means over trials, and the first trial's norms and splits."""
+
+    round: Floats
+    accuracy: dict[str, Floats]  # min, mean, max: means over trials
+    norm_round: Floats
+    norms: dict[str, Floats]  # mean, max: the largest over the clusters, first trial
+    split_rounds: list[int]  # first trial
+    race: dict[str, Floats]  # min, mean at the comparison's moments
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that tables, figures and page show."""
+
+    config: Config
+    contenders: list[str]
+    frame: pd.DataFrame  # one row a finished run
+    curves: dict[tuple[int, str], Curves]
+    moments: dict[int, Floats]  # per K, in simulated seconds
+    first: dict[tuple[int, str], Run]  # the first finished trial of each
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of devices for which there is something to show."""
+        return sorted(self.moments)
+
+
+def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
+    """Read what is finished."""
+    finished = {job: Run(job.folder) for job in jobs if job.finished}
+    if not finished:
+        raise UserError("no run of this comparison is finished yet")
+    target = config.compare.target_accuracy
+    rounds = {job: run.rounds for job, run in finished.items()}
+    rows = [
+        {
+            "devices": job.devices,
+            "contender": job.contender,
+            "trial": job.trial,
+            "seed": job.config.run.seed,
+            **{name: run.summary[name] for name in METRICS if not name.endswith("_to_target")},
+            **_reached(rounds[job], target),
+        }
+        for job, run in finished.items()
+    ]
+    names = list(contenders(config.compare))
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(METRICS, np.float64))
+    curves, moments, first = {}, {}, {}
+    for devices in sorted({job.devices for job in finished}):
+        here = [job for job in finished if job.devices == devices]
+        end = max(float(_end(rounds[job]).max()) for job in here)
+        moments[devices] = np.linspace(0.0, end, GRID)
+        for name in names:
+            trials = [job for job in here if job.contender == name]
+            if trials:
+                first[devices, name] = finished[trials[0]]
+                curves[devices, name] = _curves([rounds[job] for job in trials], finished[trials[0]], moments[devices])
+    return Comparison(config, names, frame, curves, moments, first)
+
+
+def _end(rounds: pd.DataFrame) -> "pd.Series[float]":
+    return rounds["start_seconds"] + rounds["seconds"]
+
+
+def _evaluated(rounds: pd.DataFrame) -> pd.DataFrame:
+    return rounds.assign(end=_end(rounds)).dropna(subset=["accuracy_mean"])
+
+
+def _reached(rounds: pd.DataFrame, target: float) -> dict[str, float | None]:
+    """When the devices' mean accuracy first was the target's."""
+    seen = _evaluated(rounds)
+    there = seen[seen["accuracy_mean"] >= target]
+    if there.empty:
+        return {"rounds_to_target": None, "seconds_to_target": None}
+    return {"rounds_to_target": float(there["round"].iloc[0]), "seconds_to_target": float(there["end"].iloc[0])}
+
+
+def _curves(trials: list[pd.DataFrame], first: Run, moments: Floats) -> Curves:
+    seen = [_evaluated(rounds) for rounds in trials]
+    parts = ("min", "mean", "max")
+    by_round = pd.concat(seen).groupby("round")[[f"accuracy_{part}" for part in parts]].mean()
+    largest = first.clusters.groupby("round")[["mean_norm", "max_norm"]].max()
+
+    def race(part: str) -> Floats:
+        values = [rounds[f"accuracy_{part}"].to_numpy() for rounds in seen]
+        return mean_over_time([rounds["end"].to_numpy() for rounds in seen], values, moments)
+
+    return Curves(
+        by_round.index.to_numpy(np.float64),
+        {part: by_round[f"accuracy_{part}"].to_numpy() for part in parts},
+        largest.index.to_numpy(np.float64),
+        {part: largest[f"{part}_norm"].to_numpy(np.float64) for part in ("mean", "max")},
+        first.events.query("kind == 'split'")["round"].tolist(),
+        {part: race(part) for part in ("min", "mean")},
+    )
+
+
+def spread(comparison: Comparison) -> pd.DataFrame:
+    """Mean and standard deviation over trials, a row for each K, contender and metric; ``count`` trials have one."""
+    rows: list[dict[str, Any]] = []
+    for (devices, name), part in _groups(comparison):
+        for metric in METRICS:
+            values = part[metric].dropna()
+            rows.append(
+                {
+                    "devices": devices,
+                    "contender": name,
+                    "metric": metric,
+                    "mean": values.mean(),
+                    "std": values.std(ddof=1),
+                    "count": len(values),
+                    "trials": len(part),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def paired(comparison: Comparison) -> pd.DataFrame:
+    """Differences to the contender chosen to compare against, trial by trial: their mean and its interval."""
+    against = comparison.config.compare.against
+    rows: list[dict[str, Any]] = []
+    groups = dict(_groups(comparison))
+    for (devices, name), part in groups.items():
+        if name == against or (devices, against) not in groups:
+            continue
+        theirs = groups[devices, against].set_index("trial")
+        for metric in METRICS:
+            difference = (part.set_index("trial")[metric] - theirs[metric]).dropna().to_numpy(np.float64)
+            low, high = bootstrap_interval(difference) or (None, None)
+            rows.append(
+                {
+                    "devices": devices,
+                    "contender": name,
+                    "against": against,
+                    "metric": metric,
+                    "difference": difference.mean() if len(difference) else None,
+                    "low": low,
+                    "high": high,
+                    "pairs": len(difference),
+                }
+            )
+    columns = ["devices", "contender", "against", "metric", "difference", "low", "high", "pairs"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _groups(comparison: Comparison) -> list[tuple[tuple[int, str], pd.DataFrame]]:
+    """The finished runs of each K and contender, in the order in which they were named."""
+    frame = comparison.frame
+    keys = [(devices, name) for devices in comparison.sizes for name in comparison.contenders]
+    parts = [(key, frame[(frame["devices"] == key[0]) & (frame["contender"] == key[1])]) for key in keys]
+    return [(key, part) for key, part in parts if len(part)]
