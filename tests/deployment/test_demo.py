@@ -39,7 +39,7 @@ def test_one_node_is_no_federation():
 
 
 def test_without_flower_the_demo_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("fedclade.cli.find_spec", lambda name: None)
+    monkeypatch.setattr("fedclade.cli.deploy_demo.find_spec", lambda name: None)
     assert refusal("deploy-demo") == "fedclade: deploy-demo needs Flower: pip install 'fedclade[flower]'"
 
 

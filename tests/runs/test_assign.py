@@ -1,4 +1,4 @@
-"""`fedclade place`: which cluster of a finished run a device's data belong to, through the command line."""
+"""`fedclade assign`: which cluster of a finished run a device's data belong to, through the command line."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def archive(folder: Path, **arrays: object) -> Path:
 
 
 def placed(folder: Path, *words: object) -> dict:
-    answer = fedclade("place", folder, *words, "--json")
+    answer = fedclade("assign", folder, *words, "--json")
     assert (answer.code, answer.err) == (0, "")
     return json.loads(answer.out)
 
@@ -71,7 +71,7 @@ def test_a_file_of_a_devices_own_images_is_placed_as_the_device_is(finished, pop
 
 
 def test_the_walk_and_its_reasons_are_told_in_plain_lines(finished):
-    answer = fedclade("place", finished, "--device", 10)
+    answer = fedclade("assign", finished, "--device", 10)
     assert (answer.code, answer.err) == (0, "")
     fork, cluster, model = answer.out.splitlines()
     assert fork.startswith("0: to 0.1, loss ")
@@ -80,14 +80,22 @@ def test_the_walk_and_its_reasons_are_told_in_plain_lines(finished):
     assert model == f"Model       {finished / 'models' / '0.1.safetensors'}"
 
 
+def test_the_command_still_answers_to_its_former_name(finished):
+    words = (finished, "--device", 10)
+    assert fedclade("place", *words) == fedclade("assign", *words)
+    listed = [line.split()[1] for line in fedclade("--help").out.splitlines() if line.startswith("│ ")]
+    assert "assign" in listed
+    assert "place" not in listed
+
+
 def test_out_copies_the_model_of_the_cluster(finished, tmp_path):
-    fedclade("place", finished, "--device", 10, "--out", tmp_path / "mine.safetensors")
+    fedclade("assign", finished, "--device", 10, "--out", tmp_path / "mine.safetensors")
     assert (tmp_path / "mine.safetensors").read_bytes() == (finished / "models" / "0.1.safetensors").read_bytes()
 
 
 def test_placing_leaves_the_run_as_it_is(finished, tmp_path):
     before = files(finished)
-    fedclade("place", finished, "--device", 3, "--out", tmp_path / "copy")
+    fedclade("assign", finished, "--device", 3, "--out", tmp_path / "copy")
     assert files(finished) == before
 
 
@@ -121,15 +129,15 @@ def test_a_cluster_that_was_merged_into_one_that_split_later_leads_to_the_best_l
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ((), "place: needs either --data FILE.npz or --device N"),
-        (("--device", 0, "--data", "some.npz"), "place: needs either --data FILE.npz or --device N"),
+        ((), "assign: needs either --data FILE.npz or --device N"),
+        (("--device", 0, "--data", "some.npz"), "assign: needs either --data FILE.npz or --device N"),
         (("--device", 12), "--device 12: must be from 0 to 11"),
         (("--device", -1), "--device -1: must be from 0 to 11"),
         (("--data", "nowhere.npz"), "--data nowhere.npz: must be an .npz archive with `images` and `labels`: "),
     ],
 )
 def test_a_wrong_question_is_refused_in_one_line(words, complaint, finished):
-    assert refusal("place", finished, *words).startswith(f"fedclade: {complaint}")
+    assert refusal("assign", finished, *words).startswith(f"fedclade: {complaint}")
 
 
 IMAGES, LABELS = np.zeros((5, 8, 8), dtype=np.uint8), np.zeros(5, dtype=np.int64)
@@ -155,7 +163,7 @@ IMAGES, LABELS = np.zeros((5, 8, 8), dtype=np.uint8), np.zeros(5, dtype=np.int64
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_line(arrays, complaint, finished, tmp_path):
     path = archive(tmp_path, **arrays)
-    line = refusal("place", finished, "--data", path)
+    line = refusal("assign", finished, "--data", path)
     assert line.startswith(f"fedclade: --data {path}: ")
     assert complaint in line
 
@@ -166,21 +174,21 @@ BROKEN = b"PK\x03\x04 broken"
 @pytest.mark.parametrize("content", [b"", b"no archive", BROKEN])
 def test_a_file_that_is_no_archive_is_refused_in_one_line(content, finished, tmp_path):
     (tmp_path / "mine.npz").write_bytes(content)
-    assert "must be an .npz archive" in refusal("place", finished, "--data", tmp_path / "mine.npz")
+    assert "must be an .npz archive" in refusal("assign", finished, "--data", tmp_path / "mine.npz")
 
 
 def test_an_array_that_is_no_archive_is_refused_in_one_line(finished, tmp_path):
     np.save(tmp_path / "mine.npy", IMAGES)
-    assert "must be an .npz archive" in refusal("place", finished, "--data", tmp_path / "mine.npy")
+    assert "must be an .npz archive" in refusal("assign", finished, "--data", tmp_path / "mine.npy")
 
 
 def test_a_place_for_the_copy_that_is_not_there_is_refused_in_one_line(finished, tmp_path):
-    assert refusal("place", finished, "--device", 0, "--out", tmp_path / "nowhere" / "model").startswith("fedclade: ")
+    assert refusal("assign", finished, "--device", 0, "--out", tmp_path / "nowhere" / "model").startswith("fedclade: ")
 
 
 def test_a_run_that_is_not_finished_or_not_there_is_refused_in_one_line(tmp_path):
     done = []
     with pytest.raises(Interrupted):
         digits(stop_requested=lambda: bool(done)).run(tmp_path / "run", on_round=done.append)
-    assert "not finished" in refusal("place", tmp_path / "run", "--device", 0)
-    assert refusal("place", tmp_path / "nowhere", "--device", 0).startswith(f"fedclade: {tmp_path / 'nowhere'}")
+    assert "not finished" in refusal("assign", tmp_path / "run", "--device", 0)
+    assert refusal("assign", tmp_path / "nowhere", "--device", 0).startswith(f"fedclade: {tmp_path / 'nowhere'}")

@@ -1,0 +1,69 @@
+"""The commands. Thin: they parse, call, and print; a user's mistake is one line on stderr and exit code 2.
+
+Each command is a function in a file of its own, which imports torch, pandas and the like when it is called.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from fedclade import __version__
+from fedclade.cli import assign, bound, compare, deploy_demo, plan, presets, report, run, show, show_run
+from fedclade.core.errors import UserError
+
+app = typer.Typer(
+    help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    presets.presets,
+    show.show,
+    plan.plan,
+    run.run,
+    show_run.show_run,
+    assign.assign,
+    compare.compare,
+    report.report,
+    bound.bound,
+    deploy_demo.deploy_demo,
+):
+    app.command()(command)
+app.command("place", hidden=True)(assign.assign)  # the former name of assign
+
+
+def main() -> None:
+    """The entry point: user errors become one line and exit code 2."""
+    words = sys.argv[1:] or ["--help"]
+    try:
+        sys.exit(typer.main.get_command(app).main(words, "fedclade", standalone_mode=False) or 0)
+    except UserError as error:
+        print(f"fedclade: {error}", file=sys.stderr)
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what typer says of a word it does not know
+            raise
+        print(f"fedclade: {error.format_message()} (see: fedclade --help)", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fedclade {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,69 @@
+"""``fedclade compare``."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedclade import config as configuration
+from fedclade.cli.common import Overrides, Signals, Source, console
+from fedclade.core.errors import Interrupted
+
+
+def compare(
+    source: Source = "quickstart",
+    overrides: Overrides = [],  # noqa: B006
+    policies: Annotated[str | None, typer.Option(help="policies, by comma [default: compare.policies]")] = None,
+    devices: Annotated[str | None, typer.Option(help="numbers of devices, by comma [default: compare.devices]")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="repetitions [default: compare.trials]")] = None,
+    against: Annotated[str | None, typer.Option(help="whom the others are compared with")] = None,
+    out: Annotated[Path | None, typer.Option(help="the directory [default: comparisons/<name>]")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
+) -> None:
+    """Run every policy × number of devices × trial, and set them against each other; start it again to go on."""
+    from fedclade import study as comparisons
+
+    told = [*overrides]
+    for field, value in (("policies", policies), ("devices", devices)):
+        if value is not None:
+            words = [word.strip() for word in value.split(",") if word.strip()]
+            told.append(f"compare.{field}=[{', '.join(map(json.dumps, words) if field == 'policies' else words)}]")
+    told += [f"compare.trials={trials}"] if trials else []
+    told += [f'compare.against="{against}"'] if against else []
+    config = configuration.load(source, told)
+    folder = out or Path("comparisons") / Path(source).stem
+    jobs = comparisons.prepare(config, folder)
+
+    from fedclade.report import terminal
+
+    signals, screen = Signals(), console()
+    try:
+        with signals, terminal.ComparisonDisplay(screen, jobs) as display:
+            for job in jobs:
+                if job.finished:
+                    display.kept(job)
+            failed = comparisons.carry_out(jobs, processes or comparisons.cores(), display, signals.received)
+    except Interrupted:
+        print("Stopped; all finished rounds are kept. Go on with the same command.", file=sys.stderr)
+        raise typer.Exit(128 + signals.number) from None
+    for job, message in failed.items():
+        print(f"fedclade: failed: {job}: {message}; more in {job.folder / 'failure.txt'}", file=sys.stderr)
+    _print_comparison(screen, folder)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_comparison(screen: Console, folder: Path) -> None:
+    from fedclade import study as comparisons
+    from fedclade.report import comparison, terminal
+
+    config, jobs = comparisons.read_comparison(folder)
+    found = comparisons.collect(config, jobs)
+    page = comparison.write_comparison(found, jobs, folder)
+    for part in terminal.show_comparison(found):
+        screen.print(part)
+    screen.print(f"Tables      {folder / 'tables'}\nFigures     {folder / 'figures'}", soft_wrap=True)
+    screen.print(f"Report      {page} (open it in a browser)", soft_wrap=True)

@@ -1,0 +1,21 @@
+"""``fedclade report``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run or a comparison, finished or going on")],
+) -> None:
+    """Write DIR/report.html: one page, to be opened in any browser, that shows what happened and why."""
+    from fedclade import study as comparisons
+    from fedclade.report import comparison, page
+    from fedclade.runs import Run
+
+    if (folder / comparisons.CONFIG).is_file():
+        config, jobs = comparisons.read_comparison(folder)
+        print(comparison.write_comparison(comparisons.collect(config, jobs), jobs, folder))
+    else:
+        print(page.write_run_page(Run(folder)))

@@ -1,0 +1,9 @@
+"""``fedclade show``."""
+
+from fedclade import config as configuration
+from fedclade.cli.common import Overrides, Source
+
+
+def show(source: Source = "quickstart", overrides: Overrides = []) -> None:  # noqa: B006 - typer's way
+    """Print a preset or file whole, every field with its meaning."""
+    print(configuration.to_toml(configuration.load(source, overrides)), end="")

@@ -1,0 +1,76 @@
+"""``fedclade plan`` through its entry point."""
+
+import json
+
+from tiny_runs import fedclade, files, tiny
+
+
+def test_plan_prints_one_line_a_device_and_the_rounds_length(here):
+    answer = fedclade("plan", "tiny.toml")
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("Round 1, policy fair: 6 devices selected")
+    devices = [line.split()[1] for line in lines if line.startswith("│")]
+    assert sorted(devices) == ["0", "1", "2", "3", "4", "5"]
+    assert "The round lasts" in answer.out
+    assert set(files(here)) == {"tiny.toml"}
+
+
+def test_plan_compares_every_order_and_allocation_and_draws_them(here):
+    out = fedclade("plan", "tiny.toml", "--set", "edge.bandwidth_hz=2e6").out
+    for order in ("latency", "compute", "longest-upload", "optimal"):
+        rows = [line.split() for line in out.splitlines() if line.split()[:1] == [order]]
+        assert [row[1] for row in rows] == ["fixed", "slack", "boost"]
+        chart = out.split(f"order {order}: ")[1].splitlines()[1:3]  # one line a sub-channel
+        assert [line.split()[0] for line in chart] == ["0", "1"]
+        assert all(len(line.split()[1]) == 100 for line in chart)
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  P1.")] == [
+        f"P1.{i}" for i in range(1, 6)
+    ]
+
+
+def test_plan_for_ten_thousand_devices_needs_no_data_for_them():
+    answer = fedclade("plan", "quickstart", "--devices", 10_000, "--json")
+    planned = json.loads(answer.out)
+    assert sorted(row["device"] for row in planned["uploads"]) == list(range(10_000))
+    assert {(row["order"], row["allocation"]) for row in planned["compared"]} == {
+        (order, kind) for order in ("latency", "compute", "longest-upload") for kind in ("fixed", "slack", "boost")
+    }
+    ratio = {row["order"]: row["makespan_ratio"] for row in planned["compared"] if row["allocation"] == "fixed"}
+    assert ratio["longest-upload"] < 1.05 < ratio["latency"]
+    assert all(constraint["holds"] for constraint in planned["constraints"])
+
+
+def test_a_plan_of_many_devices_shows_the_first_ones(here):
+    assert "… and 40 more; --json has all." in fedclade("plan", "tiny.toml", "--devices", 100).out
+
+
+def test_plan_as_json_is_the_planned_timeline(here):
+    answer = fedclade("plan", "tiny.toml", "--round", 2, "--json")
+    planned = json.loads(answer.out)
+    timeline = tiny().plan(2).timeline
+    assert [row["device"] for row in planned["uploads"]] == timeline.device.tolist()
+    assert [row["end_seconds"] for row in planned["uploads"]] == timeline.end.tolist()
+    assert planned["makespan_seconds"] == timeline.makespan == max(row["end_seconds"] for row in planned["uploads"])
+    assert planned["model_bits"] == 32 * 650
+    assert planned["warnings"] == []
+
+
+def test_plan_as_json_has_nulls_for_those_who_miss_the_round(here):
+    answer = fedclade("plan", "tiny.toml", "--set", "scheduling.deadline_seconds=1e-9", "--json")
+    for row in json.loads(answer.out)["uploads"]:
+        assert (row["missed"], row["start_seconds"], row["end_seconds"]) == (True, None, None)
+
+
+def test_plan_tells_who_misses_the_round(here):
+    answer = fedclade("plan", "tiny.toml", "--set", "scheduling.deadline_seconds=1e-9")
+    assert "Miss the round: 0-5." in answer.out
+
+
+def test_implausible_physics_is_warned_of_but_not_refused(here):
+    literal = ("tiny.toml", "--set", "edge.noise=paper-text", "--set", "edge.cycles_per=sample")
+    for answer in (fedclade("plan", *literal), fedclade("run", *literal, "--set", "run.rounds=1")):
+        assert answer.code == 0
+        assert "Warning: median SNR" in answer.out
+        assert "Warning: median computing time" in answer.out
+    assert len(json.loads(fedclade("plan", *literal, "--json").out)["warnings"]) == 2

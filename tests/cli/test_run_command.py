@@ -1,0 +1,73 @@
+"""``fedclade run`` and ``show-run`` through their entry point."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedclade import open_run
+from tiny_runs import Answer, fedclade, outcome
+
+
+def test_run_prints_progress_and_tables_as_plain_text_where_there_is_no_terminal(here):
+    answer = fedclade("run", "tiny.toml")
+    assert (answer.code, answer.err) == (0, "")
+    assert "\x1b" not in answer.out
+    rounds = [line.split()[1] for line in answer.out.splitlines() if line.startswith("round ") and "/" in line]
+    assert rounds == ["1/3", "2/3", "3/3"]
+    assert "round 2: cluster 0 splits into 0-2 | 3-5" in answer.out
+    assert answer.out.splitlines()[-1].split() == ["Run", "runs/tiny"]
+
+
+def test_quiet_prints_the_path_only_and_every_run_gets_a_folder_of_its_own(here):
+    paths = [fedclade("run", "tiny.toml", "--quiet", "--set", "run.rounds=1").out for _ in range(2)]
+    assert paths == ["runs/tiny\n", "runs/tiny-2\n"]
+    assert outcome(here / "runs/tiny") == outcome(here / "runs/tiny-2")
+
+
+def test_json_is_the_summary_and_the_only_thing_on_stdout(here):
+    answer = fedclade("run", "tiny.toml", "--json", "--out", "mine", "--set", "edge.noise=paper-text")
+    assert (answer.code, answer.err) == (0, "")
+    printed = json.loads(answer.out)
+    assert printed.pop("run") == "mine"
+    assert printed == open_run("mine").summary == json.loads(fedclade("show-run", "mine", "--json").out)
+
+
+def test_show_run_prints_what_the_run_printed_at_its_end(here):
+    answer = fedclade("run", "tiny.toml", "--out", "mine")
+    shown = fedclade("show-run", "mine")
+    assert shown.out.startswith("Clusters found")
+    assert answer.out.endswith(shown.out)
+    checked = fedclade("show-run", "mine", "--problem").out
+    assert "P1.0" not in shown.out
+    assert all(f"P1.{number}" in checked for number in range(6))
+
+
+STOPPER = """
+import signal
+from pathlib import Path
+import numpy as np
+
+def stop(situation):
+    if situation.round == 2 and Path("signals").exists():
+        for name in Path("signals").read_text().split():
+            signal.raise_signal(signal.Signals[name])
+    return np.arange(situation.devices)
+"""
+
+
+@pytest.mark.parametrize(("signals", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGTERM SIGTERM", 130)])
+def test_a_signal_stops_the_run_says_how_to_go_on_and_loses_no_round(signals, code, here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    Path("stopper.py").write_text(STOPPER)
+    words = ("run", "tiny.toml", "--set", "scheduling.policy=stopper:stop", "-q")
+    fedclade(*words, "--out", "whole")
+    Path("signals").write_text(signals)
+    answer = fedclade(*words, "--out", "mine")
+    assert (answer.code, answer.out) == (code, "")
+    if " " not in signals:  # a second signal ends it at once, without a word
+        assert answer.err == "Stopped; all finished rounds are kept. Go on with: fedclade run --resume mine\n"
+    assert open_run("mine").rounds["round"].tolist() == [1]
+    Path("signals").unlink()
+    assert fedclade("run", "--resume", "mine", "-q") == Answer(0, "mine\n", "")
+    assert outcome(here / "mine") == outcome(here / "whole")
