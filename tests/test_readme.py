@@ -42,7 +42,7 @@ def test_every_command_of_a_page_works(page, tmp_path, monkeypatch):
 def test_every_command_of_a_page_that_needs_real_data_works(page, real_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in filter(needs_data, commands(page)):
-        few = ("--policies", "fair", "--set", "compare.variants=[]", "--devices", "20", "--trials", "1")
+        few = ("--policies", "fair", "--set", "compare.variants=[]", "--devices", "20", "--seeds", "1")
         works(*words, "--set", "run.rounds=1", *(few if words[0] == "compare" else ()))
 
 

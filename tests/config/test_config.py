@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from data_builders import config, error_line
 from fedclade import Experiment
-from fedclade.config import Config, EdgeConfig, fields_of, load, presets, to_toml
+from fedclade.config import Config, EdgeConfig, fields_of, load, presets, section_fields, to_toml
+from fedclade.config.moved import MOVED
 from fedclade.runs import differences
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
@@ -230,6 +231,26 @@ def test_an_unknown_section_suggests_the_near_one(tmp_path):
     right = "clusterin: no such section; did you mean 'clustering'?"
     assert error_line(load, file) == f"{file}: {right}"
     assert error_line(load, None, ["clusterin.epsilon1=0.1"]) == f"--set {right}"
+
+
+def test_a_field_that_moved_says_what_to_write_instead(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(ini("compare", "trials", "3"))
+    right = "compare.trials = 3: no such field any more; write compare.seeds"
+    assert error_line(load, file) == f"{file}: {right}"
+    assert error_line(load, "quickstart", ["compare.trials=3"]) == f"--set {right}"
+    assert error_line(load, None, {"compare.trials": 3}) == f"overrides: {right}"
+
+
+def test_a_section_that_moved_says_what_to_write_instead(monkeypatch):
+    monkeypatch.setitem(MOVED, "radio", "[edge]")
+    assert error_line(load, {"radio": {"seed": 3}}) == "config: radio: no such section any more; write [edge]"
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_what_moved_is_really_gone(old):
+    section, _, field = old.partition(".")
+    assert section not in Config.model_fields or (field and field not in section_fields(section))
 
 
 def test_a_section_must_be_a_section():

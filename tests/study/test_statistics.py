@@ -1,4 +1,4 @@
-"""Numbers with their uncertainty: over several trials, and paired differences over images."""
+"""Numbers with their uncertainty: over several seeds, and paired differences over images."""
 
 import itertools
 

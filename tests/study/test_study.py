@@ -22,7 +22,7 @@ from tiny_runs import TINY, fedclade, files, refusal, tiny_file
 
 FEW = (
     "scheduling.per_round=3",
-    "compare.trials=2",
+    "compare.seeds=2",
     "compare.target_accuracy=0.4",
     "compare.devices=[6, 8]",
     'compare.variants=["calm: clustering.enabled=false; scheduling.policy=full"]',
@@ -60,25 +60,25 @@ def comparison(jobs) -> Comparison:
 # -------------------------------------------------------------------------------- planning
 
 
-def test_every_contender_meets_every_size_in_every_trial_trial_by_trial(jobs):
-    assert [(job.trial, job.devices, job.contender) for job in jobs] == [
-        (trial, devices, name) for trial in (1, 2) for devices in (6, 8) for name in ("fair", "random", "calm")
+def test_every_contender_meets_every_size_with_every_seed_seed_by_seed(jobs):
+    assert [(job.seed, job.devices, job.contender) for job in jobs] == [
+        (seed, devices, name) for seed in (1, 2) for devices in (6, 8) for name in ("fair", "random", "calm")
     ]
     for job in jobs:
-        assert (job.config.run.seed, job.config.population.devices) == (job.trial, job.devices)
+        assert (job.config.run.seed, job.config.population.devices) == (job.seed, job.devices)
         assert job.config.scheduling.policy == {"calm": "full"}.get(job.contender, job.contender)
         assert job.config.clustering.enabled is (job.contender != "calm")
         assert job.config.training.workers == 1
 
 
-def test_within_a_trial_all_meet_the_same_devices_data_and_channels(comparison, jobs):
+def test_with_one_seed_all_meet_the_same_devices_data_and_channels(comparison, jobs):
     def world(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
         experiment = Experiment(job.config)
         links = [experiment.edge.observe(round_) for round_ in (1, 2, 3)]
         return experiment.devices(), pd.DataFrame([link.snr for link in links])
 
-    for trial in (1, 2):
-        (devices, snr), *others = [world(job) for job in jobs if (job.trial, job.devices) == (trial, 6)]
+    for seed in (1, 2):
+        (devices, snr), *others = [world(job) for job in jobs if (job.seed, job.devices) == (seed, 6)]
         for other_devices, other_snr in others:
             pd.testing.assert_frame_equal(devices, other_devices)
             pd.testing.assert_frame_equal(snr, other_snr)
@@ -96,7 +96,7 @@ def test_within_a_trial_all_meet_the_same_devices_data_and_channels(comparison, 
         ('compare.variants=["fair: run.seed=1"]', "'fair' is compared already"),
         ('compare.variants=["x: run.sed=1"]', "--set run.sed = 1: no such field; did you mean 'seed'?"),
         ("compare.policies=[]", "needs at least 1 entry"),
-        ("compare.trials=0", "must be at least 1"),
+        ("compare.seeds=0", "must be at least 1"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_runs(override, complaint, tmp_path):
@@ -111,28 +111,30 @@ def test_a_directory_of_other_settings_or_of_something_else_is_refused(out, jobs
     assert "exists and is no comparison" in error_line(prepare, comparing(), tmp_path)
 
 
-def test_a_comparison_grows_by_trials_and_keeps_what_is_there(out, jobs):
+def test_a_comparison_grows_by_seeds_and_keeps_what_is_there(out, jobs):
     before = files(out / "runs")
-    more = plan_jobs(comparing("compare.trials=3"), out)
+    more = plan_jobs(comparing("compare.seeds=3"), out)
     assert [job for job in more if job.finished] == jobs
+    later = plan_jobs(comparing("run.seed=2"), out)  # seeds 2 and 3: a folder has the name of its seed
+    assert [job.folder.name for job in later if job.finished] == ["seed-2"] * 6
     assert files(out / "runs") == before
 
 
 # -------------------------------------------------------------------------------- what came out
 
 
-def test_spread_is_mean_and_deviation_over_trials(comparison):
+def test_spread_is_mean_and_deviation_over_seeds(comparison):
     table = spread(comparison).set_index(["devices", "contender", "metric"])
     values = comparison.frame.query("devices == 6 and contender == 'random'")["accuracy_mean"]
     row = table.loc[(6, "random", "accuracy_mean")]
-    assert (row["count"], row["trials"]) == (2, 2)
+    assert (row["count"], row["seeds"]) == (2, 2)
     assert row["mean"] == pytest.approx(values.mean())
     assert row["std"] == pytest.approx(abs(values.iloc[0] - values.iloc[1]) / np.sqrt(2))
     assert table.loc[(6, "calm", "first_split_round")]["count"] == 0  # it never splits
 
 
-def test_differences_are_taken_trial_by_trial(comparison):
-    frame = comparison.frame.query("devices == 8").set_index(["contender", "trial"])["accuracy_mean"]
+def test_differences_are_taken_seed_by_seed(comparison):
+    frame = comparison.frame.query("devices == 8").set_index(["contender", "seed"])["accuracy_mean"]
     expected = frame["calm"] - frame["fair"]
     row = paired(comparison).query("devices == 8 and contender == 'calm' and metric == 'accuracy_mean'").iloc[0]
     assert row["difference"] == pytest.approx(expected.mean())
@@ -142,10 +144,10 @@ def test_differences_are_taken_trial_by_trial(comparison):
 
 def test_the_target_is_reached_at_the_end_of_the_first_round_that_has_it(comparison, jobs):
     for job in jobs:
-        rounds = comparison.first[job.devices, job.contender].rounds if job.trial == 1 else None
+        rounds = comparison.first[job.devices, job.contender].rounds if job.seed == 1 else None
         if rounds is None:
             continue
-        row = comparison.frame.query(f"devices == {job.devices} and contender == '{job.contender}' and trial == 1")
+        row = comparison.frame.query(f"devices == {job.devices} and contender == '{job.contender}' and seed == 1")
         reached = rounds[rounds["accuracy_mean"] >= 0.4]
         if reached.empty:
             assert row["rounds_to_target"].isna().all()
@@ -156,15 +158,15 @@ def test_the_target_is_reached_at_the_end_of_the_first_round_that_has_it(compari
     assert comparison.frame["rounds_to_target"].notna().any()
 
 
-def test_tables_say_how_many_trials_came_to_it(comparison):
+def test_tables_say_how_many_seeds_came_to_it(comparison):
     by_name = {table.name: table for table in tables(comparison)}
     assert list(by_name) == [f"{n}{d}" for d in ("", "-difference") for n in ("accuracy", "speed", "fairness", "cost")]
     shown = {(devices, name): cells for devices, name, cells in by_name["speed"].rows}
     assert shown[6, "calm"][0].text == "–"
     assert shown[6, "fair"][0].text == "2.0 ± 0.0"
     frame = comparison.frame.copy()
-    frame.loc[frame["trial"] == 1, "rounds_to_target"] = np.nan
-    frame.loc[frame["trial"] == 2, "rounds_to_target"] = 7.0
+    frame.loc[frame["seed"] == 1, "rounds_to_target"] = np.nan
+    frame.loc[frame["seed"] == 2, "rounds_to_target"] = 7.0
     some = Comparison(**{**vars(comparison), "frame": frame})
     cells = next(table for table in tables(some) if table.name == "speed").rows[0][2]
     assert cells[2].text == "7.0 (1/2)"
@@ -273,24 +275,24 @@ def test_a_failed_run_is_told_and_does_not_sink_the_rest_and_is_tried_again(tmp_
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("bad.py").write_text(SPOILT)
-    words = ("compare", tiny_file(tmp_path), "--policies", "fair,bad:spoilt", "--trials", "1", "--out", "mine")
+    words = ("compare", tiny_file(tmp_path), "--policies", "fair,bad:spoilt", "--seeds", "1", "--out", "mine")
     answer = fedclade(*words)
     assert answer.code == 1
-    assert "fedclade: failed: bad:spoilt, 6 devices, trial 1: RuntimeError: out of luck (exit code 1)" in answer.err
+    assert "fedclade: failed: bad:spoilt, 6 devices, seed 1: RuntimeError: out of luck (exit code 1)" in answer.err
     assert "Accuracy over the devices" in answer.out
-    assert "RuntimeError: out of luck" in Path("mine/runs/K6/bad-spoilt/trial-1/failure.txt").read_text()
+    assert "RuntimeError: out of luck" in Path("mine/runs/K6/bad-spoilt/seed-1/failure.txt").read_text()
     assert "1 of 2 runs are missing" in Path("mine/report.html").read_text("utf-8")
     kept = files(Path("mine/runs/K6/fair"))
     Path("bad.py").write_text(SPOILT.replace("== 2", "== 99"))
     assert fedclade(*words).code == 0
-    assert not Path("mine/runs/K6/bad-spoilt/trial-1/failure.txt").exists()
+    assert not Path("mine/runs/K6/bad-spoilt/seed-1/failure.txt").exists()
     assert files(Path("mine/runs/K6/fair")) == kept
 
 
 @pytest.mark.slow
 def test_a_comparison_stopped_anywhere_goes_on_and_ends_the_same(tmp_path):
     long = ("run.rounds=200", "run.conventional=frozen")
-    words = [sys.executable, "-m", "fedclade", "compare", tiny_file(tmp_path, *long), "--trials", "1"]
+    words = [sys.executable, "-m", "fedclade", "compare", tiny_file(tmp_path, *long), "--seeds", "1"]
     out = tmp_path / "stopped"
     child = subprocess.Popen([*words, "--out", out], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not list(out.glob("runs/*/*/*/run.db")):
@@ -311,17 +313,22 @@ def test_a_comparison_stopped_anywhere_goes_on_and_ends_the_same(tmp_path):
 @pytest.mark.slow
 def test_a_second_time_nothing_runs_and_no_number_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ("compare", tiny_file(tmp_path), "--policies", "fair,random", "--devices", "6", "--trials", "1")
+    words = ("compare", tiny_file(tmp_path), "--policies", "fair,random", "--devices", "6", "--seeds", "1")
     first = fedclade(*words)
     assert first.code == 0
-    assert first.out.count("trial 1") == 2
+    assert first.out.count("seed 1") == 2
     before = files(tmp_path)
     again = fedclade(*words)
     assert again.code == 0
-    assert "trial 1" not in again.out
+    assert "seed 1" not in again.out
     assert files(tmp_path) == before
     assert again.out == first.out[first.out.index("Accuracy over") :]
     assert "compare.devices" in refusal("compare", "tiny.toml", "--devices", "many")
+
+
+def test_the_former_name_of_the_seeds_is_told():
+    assert refusal("compare", "quickstart", "--trials", "3") == "fedclade: --trials is called --seeds now"
+    assert "--trials" not in fedclade("compare", "--help").out
 
 
 def test_nothing_is_started_where_all_is_finished(jobs):

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedclade import config as configuration
 from fedclade.cli.common import Overrides, Signals, Source, console
-from fedclade.core.errors import Interrupted
+from fedclade.core.errors import Interrupted, UserError
 
 
 def compare(
@@ -18,20 +18,23 @@ def compare(
     overrides: Overrides = [],  # noqa: B006
     policies: Annotated[str | None, typer.Option(help="policies, by comma [default: compare.policies]")] = None,
     devices: Annotated[str | None, typer.Option(help="numbers of devices, by comma [default: compare.devices]")] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="repetitions [default: compare.trials]")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="repetitions [default: compare.seeds]")] = None,
+    trials: Annotated[str | None, typer.Option(hidden=True)] = None,
     against: Annotated[str | None, typer.Option(help="whom the others are compared with")] = None,
     out: Annotated[Path | None, typer.Option(help="the directory [default: comparisons/<name>]")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
 ) -> None:
-    """Run every policy × number of devices × trial, and set them against each other; start it again to go on."""
+    """Run every policy × number of devices × seed, and set them against each other; start it again to go on."""
     from fedclade import study as comparisons
 
+    if trials is not None:
+        raise UserError("--trials is called --seeds now")
     told = [*overrides]
     for field, value in (("policies", policies), ("devices", devices)):
         if value is not None:
             words = [word.strip() for word in value.split(",") if word.strip()]
             told.append(f"compare.{field}=[{', '.join(map(json.dumps, words) if field == 'policies' else words)}]")
-    told += [f"compare.trials={trials}"] if trials else []
+    told += [f"compare.seeds={seeds}"] if seeds else []
     told += [f'compare.against="{against}"'] if against else []
     config = configuration.load(source, told)
     folder = out or Path("comparisons") / Path(source).stem

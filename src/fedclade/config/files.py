@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fedclade.config.moved import MOVED
 from fedclade.config.sections import Complaint, Config, Section
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import near_miss
@@ -97,8 +98,7 @@ def _one_line(error: ValidationError, origin: str, changer: str, changed: set[st
     if isinstance(complaint, Complaint):
         location, value, right = [*location, *complaint.field.split(".")], complaint.value, complaint.right
     elif first["type"] == "extra_forbidden":
-        known = Config.model_fields if len(location) == 1 else section_fields(location[0])
-        right = f"no such {'section' if len(location) == 1 else 'field'}; {near_miss(location[-1], known)}"
+        right = _unknown(location)
     else:  # a union of types gives one finding for each of them
         same = [e for e in error.errors() if e["loc"][:2] == first["loc"][:2] and len(e["loc"]) == len(first["loc"])]
         right = " or ".join(dict.fromkeys(_plain(e["type"], e.get("ctx", {}), e["msg"]) for e in same))
@@ -109,6 +109,14 @@ def _one_line(error: ValidationError, origin: str, changer: str, changed: set[st
     others = len({entry["loc"][:2] for entry in error.errors()}) - 1
     more = f" (and {others} more)" if others else ""
     return f"{where}{shown}: {right}{more}"
+
+
+def _unknown(location: list[str]) -> str:
+    """What is right where there is no such section or field: what it is called now, or what is close to it."""
+    kind, known = ("section", Config.model_fields) if len(location) == 1 else ("field", section_fields(location[0]))
+    if instead := MOVED.get(".".join(location)):
+        return f"no such {kind} any more; write {instead}"
+    return f"no such {kind}; {near_miss(location[-1], known)}"
 
 
 def _plain(kind: str, context: Mapping[str, Any], message: str) -> str:

@@ -345,7 +345,7 @@ class CompareConfig(Section):
     devices: Annotated[tuple[int, ...], Relaxed] = Field(
         (), description="numbers of devices (K); empty: population.devices alone"
     )
-    trials: int = Field(5, ge=1, description="repetitions, with seeds from run.seed on")
+    seeds: int = Field(5, ge=1, description="repetitions: one with each of so many seeds, from run.seed on")
     against: str = Field("fair", description="the contender to whom the others' differences are taken")
     target_accuracy: float = Field(
         0.7, gt=0, le=1, description="mean device accuracy whose first round and second are reported"

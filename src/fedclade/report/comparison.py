@@ -31,7 +31,7 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
     return {
         "name": f"{out.resolve().name}: {len(comparison.contenders)} policies compared",
         "lead": f"{len(frame)} runs: {', '.join(comparison.contenders)}; {_listed(comparison.sizes)} devices;"
-        f" {config.compare.trials} trials each. Within a trial all meet the same devices, data and channels.",
+        f" {config.compare.seeds} seeds each. With one seed all meet the same devices, data and channels.",
         "banner": f"{missing} of {len(jobs)} runs are missing. Refresh with: fedclade report {out}" if missing else "",
         "contenders": comparison.contenders,
         "sizes": comparison.sizes,
@@ -94,7 +94,7 @@ def _run(job: Job, out: Path) -> Json:
     return {
         "contender": job.contender,
         "devices": job.devices,
-        "trial": job.trial,
+        "seed": job.seed,
         "state": "finished" if job.finished else "failed" if failed else "not finished",
         "page": page.relative_to(out).as_posix() if page.is_file() else None,
     }

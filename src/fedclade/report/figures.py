@@ -96,7 +96,7 @@ def _look(comparison: Comparison, name: str) -> tuple[str, str, str]:
 
 
 def _progress(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
-    """Figure 1: accuracy band (mean over trials) and norms of the first trial, splits marked."""
+    """Figure 1: accuracy band (mean over seeds) and norms of the first seed, splits marked."""
     columns = min(PANELS, len(names))
     rows = math.ceil(len(names) / columns)
     grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True)
@@ -128,7 +128,7 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
 
 
 def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
-    """Figure 2: models × devices accuracy of the first trial, membership marked."""
+    """Figure 2: models × devices accuracy of the first seed, membership marked."""
     accuracy = models.pivot(index="model", columns="device", values="accuracy")
     member = models.pivot(index="model", columns="device", values="member")
     order = [CONVENTIONAL, *sorted(set(accuracy.index) - {CONVENTIONAL})]
@@ -145,7 +145,7 @@ def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
 
 
 def _dots(comparison: Comparison, metrics: tuple[tuple[str, ...], ...], figure: "Figure") -> None:
-    """Figures 3 to 5: one panel a metric, K along the axis, mean over trials with the spread as whiskers."""
+    """Figures 3 to 5: one panel a metric, K along the axis, mean over seeds with the spread as whiskers."""
     table = spread(comparison)
     grid = figure.subplots(len(metrics), len(metrics[0]), squeeze=False)
     names = comparison.contenders

@@ -33,10 +33,10 @@ class ReadyTable:
 
 
 def tables(comparison: Comparison) -> list[ReadyTable]:
-    """Means over trials ± standard deviation, (3/5) where only so many trials came to it; then the differences."""
+    """Means over seeds ± standard deviation, (3/5) where only so many seeds came to it; then the differences."""
     against = comparison.config.compare.against
     means = _ready(spread(comparison), "{name}", "{title}", "mean", _mean)
-    note = f"{{title}}: difference to {against}, trial by trial, with its 95 % interval"
+    note = f"{{title}}: difference to {against}, seed by seed, with its 95 % interval"
     return means + _ready(paired(comparison), "{name}-difference", note, "difference", _difference)
 
 
@@ -70,7 +70,7 @@ def _mean(found: Row, metric: Metric) -> str:
     text = metric.text(found["mean"])
     if found["count"] > 1:
         text += f" ± {metric.text(found['std'])}"
-    return text if found["count"] == found["trials"] else f"{text} ({found['count']}/{found['trials']})"
+    return text if found["count"] == found["seeds"] else f"{text} ({found['count']}/{found['seeds']})"
 
 
 def _difference(found: Row, metric: Metric) -> str:

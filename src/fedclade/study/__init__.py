@@ -1,13 +1,13 @@
-"""Comparisons: every contender × number of devices × trial, as runs of their own inside one directory.
+"""Comparisons: every contender × number of devices × seed, as runs of their own inside one directory.
 
 ::
 
     compare.toml                        the preset or file with its [compare] section, whole
-    runs/K20/fair/trial-1/              a run directory
+    runs/K20/fair/seed-1/               a run directory
     runs.csv, tables/, figures/, report.html
 
-A trial is a seed. Populations, devices and channels are drawn by seed, purpose and round, never by policy, so within a
-trial the contenders meet the same world, and their differences are their own.
+Populations, devices and channels are drawn by seed, purpose and round, never by policy, so with one seed all contenders
+meet the same world, and their differences are their own.
 """
 
 from fedclade.study.execute import carry_out, cores

@@ -19,7 +19,7 @@ class Job:
 
     contender: str
     devices: int
-    trial: int
+    seed: int
     config: Config
     folder: Path
 
@@ -29,7 +29,7 @@ class Job:
         return (self.folder / "config.toml").is_file() and Run(self.folder).finished
 
     def __str__(self) -> str:
-        return f"{self.contender}, {self.devices} devices, trial {self.trial}"
+        return f"{self.contender}, {self.devices} devices, seed {self.seed}"
 
 
 def contenders(config: CompareConfig) -> dict[str, list[str]]:
@@ -48,26 +48,26 @@ def contenders(config: CompareConfig) -> dict[str, list[str]]:
 
 
 def plan_jobs(config: Config, out: Path) -> list[Job]:
-    """All runs, trial by trial, so that whatever is stopped early has compared like with like."""
+    """All runs, seed by seed, so that whatever is stopped early has compared like with like."""
     compare = config.compare
     base = {name: dict(section) for name, section in config if name != "compare"}
     jobs = []
-    for trial in range(1, compare.trials + 1):
+    for seed in range(config.run.seed, config.run.seed + compare.seeds):
         for devices in compare.devices or (config.population.devices,):
             for name, fields in contenders(compare).items():
-                always = [f"population.devices={devices}", f"run.seed={config.run.seed + trial - 1}"]
+                always = [f"population.devices={devices}", f"run.seed={seed}"]
                 if config.training.workers is None:
                     always.append("training.workers=1")  # the cores are kept busy by runs beside each other
                 made = configuration.load(base, [*always, *fields])
                 find_policy(made.scheduling.policy)
                 find_rule(made.scheduling.allocation)
-                folder = out / "runs" / f"K{devices}" / re.sub(r"[^\w.+-]", "-", name) / f"trial-{trial}"
-                jobs.append(Job(name, devices, trial, made, folder))
+                folder = out / "runs" / f"K{devices}" / re.sub(r"[^\w.+-]", "-", name) / f"seed-{seed}"
+                jobs.append(Job(name, devices, seed, made, folder))
     return _on_equal_data(jobs)
 
 
 def _on_equal_data(jobs: list[Job]) -> list[Job]:
-    """Where one holds images out for trials, all do; or else they would train on less than the others."""
+    """Where one contender holds images out to try splits on, all do; or else it would train on less than the others."""
     share = max(job.config.validation_share for job in jobs)
     equal = []
     for job in jobs:

@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 def bootstrap_interval(values: Floats, seed: int = 0) -> tuple[float, float] | None:
     """The percentile bootstrap's interval of the mean at 95 %; None for fewer than two values, which tell nothing.
 
-    With a handful of trials it is narrower than it should be: a lower bound of the uncertainty, not the last word.
+    With a handful of seeds it is narrower than it should be: a lower bound of the uncertainty, not the last word.
     """
     count = len(values)
     if count < 2:

@@ -20,13 +20,13 @@ GRID = 300  # moments of the race
 
 @dataclass(frozen=True)
 class Curves:
-    """How one contender went at one K: means over trials, and the first trial's norms and splits."""
+    """How one contender went at one K: means over seeds, and the first seed's norms and splits."""
 
     round: Floats
-    accuracy: dict[str, Floats]  # min, mean, max: means over trials
+    accuracy: dict[str, Floats]  # min, mean, max: means over seeds
     norm_round: Floats
-    norms: dict[str, Floats]  # mean, max: the largest over the clusters, first trial
-    split_rounds: list[int]  # first trial
+    norms: dict[str, Floats]  # mean, max: the largest over the clusters, first seed
+    split_rounds: list[int]  # first seed
     race: dict[str, Floats]  # min, mean at the comparison's moments
 
 
@@ -39,7 +39,7 @@ class Comparison:
     frame: pd.DataFrame  # one row a finished run
     curves: dict[tuple[int, str], Curves]
     moments: dict[int, Floats]  # per K, in simulated seconds
-    first: dict[tuple[int, str], Run]  # the first finished trial of each
+    first: dict[tuple[int, str], Run]  # the first finished seed of each
 
     @property
     def sizes(self) -> list[int]:
@@ -58,8 +58,7 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
         {
             "devices": job.devices,
             "contender": job.contender,
-            "trial": job.trial,
-            "seed": job.config.run.seed,
+            "seed": job.seed,
             **{name: run.summary[name] for name in METRICS if not name.endswith("_to_target")},
             **_reached(rounds[job], target),
         }
@@ -73,10 +72,10 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
         end = max(float(_end(rounds[job]).max()) for job in here)
         moments[devices] = np.linspace(0.0, end, GRID)
         for name in names:
-            trials = [job for job in here if job.contender == name]
-            if trials:
-                first[devices, name] = finished[trials[0]]
-                curves[devices, name] = _curves([rounds[job] for job in trials], finished[trials[0]], moments[devices])
+            seeds = [job for job in here if job.contender == name]
+            if seeds:
+                first[devices, name] = finished[seeds[0]]
+                curves[devices, name] = _curves([rounds[job] for job in seeds], finished[seeds[0]], moments[devices])
     return Comparison(config, names, frame, curves, moments, first)
 
 
@@ -97,8 +96,8 @@ def _reached(rounds: pd.DataFrame, target: float) -> dict[str, float | None]:
     return {"rounds_to_target": float(there["round"].iloc[0]), "seconds_to_target": float(there["end"].iloc[0])}
 
 
-def _curves(trials: list[pd.DataFrame], first: Run, moments: Floats) -> Curves:
-    seen = [_evaluated(rounds) for rounds in trials]
+def _curves(seeds: list[pd.DataFrame], first: Run, moments: Floats) -> Curves:
+    seen = [_evaluated(rounds) for rounds in seeds]
     parts = ("min", "mean", "max")
     by_round = pd.concat(seen).groupby("round")[[f"accuracy_{part}" for part in parts]].mean()
     largest = first.clusters.groupby("round")[["mean_norm", "max_norm"]].max()
@@ -118,7 +117,7 @@ def _curves(trials: list[pd.DataFrame], first: Run, moments: Floats) -> Curves:
 
 
 def spread(comparison: Comparison) -> pd.DataFrame:
-    """Mean and standard deviation over trials, a row for each K, contender and metric; ``count`` trials have one."""
+    """Mean and standard deviation over seeds, a row for each K, contender and metric; ``count`` seeds have a value."""
     rows: list[dict[str, Any]] = []
     for (devices, name), part in _groups(comparison):
         for metric in METRICS:
@@ -131,23 +130,23 @@ def spread(comparison: Comparison) -> pd.DataFrame:
                     "mean": values.mean(),
                     "std": values.std(ddof=1),
                     "count": len(values),
-                    "trials": len(part),
+                    "seeds": len(part),
                 }
             )
     return pd.DataFrame(rows)
 
 
 def paired(comparison: Comparison) -> pd.DataFrame:
-    """Differences to the contender chosen to compare against, trial by trial: their mean and its interval."""
+    """Differences to the contender chosen to compare against, seed by seed: their mean and its interval."""
     against = comparison.config.compare.against
     rows: list[dict[str, Any]] = []
     groups = dict(_groups(comparison))
     for (devices, name), part in groups.items():
         if name == against or (devices, against) not in groups:
             continue
-        theirs = groups[devices, against].set_index("trial")
+        theirs = groups[devices, against].set_index("seed")
         for metric in METRICS:
-            difference = (part.set_index("trial")[metric] - theirs[metric]).dropna().to_numpy(np.float64)
+            difference = (part.set_index("seed")[metric] - theirs[metric]).dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(difference) or (None, None)
             rows.append(
                 {

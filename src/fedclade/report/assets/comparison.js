@@ -140,8 +140,8 @@ for (const { name, title, columns, rows } of DATA.tables) {
   table(id, title, [{ name: "policy" }, { name: "K" }, ...columns.map((column) => ({ name: column }))],
     rows.map(([devices, policy, cells]) => [policy, devices, ...cells.map(([text, sort]) => ({ text, sort: sort ?? "" }))]));
 }
-table("runs-table", "", [{ name: "policy" }, { name: "K" }, { name: "trial" }, { name: "state", words: true }],
-  DATA.runs.map(({ contender, devices, trial, state, page }) => [contender, devices, trial,
+table("runs-table", "", [{ name: "policy" }, { name: "K" }, { name: "seed" }, { name: "state", words: true }],
+  DATA.runs.map(({ contender, devices, seed, state, page }) => [contender, devices, seed,
     { nodes: [page ? element("a", { href: page }, state) : state], sort: state }]));
 listSections();
 drawWaiting();
