@@ -1,6 +1,7 @@
 """Putting a run together: population, trainer, edge and server from one config; run it, plan it, resume it."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ import pandas as pd
 from fedclade import config as configuration
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
+from fedclade.core import machine
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
 from fedclade.core.state import RoundRecord, ServerState
@@ -194,6 +196,8 @@ class Experiment:
                 )
         if run.finished:
             return run
+        if other := machine.differences(run.machine, machine.facts()):
+            warnings.warn(f"{folder}: {other}", stacklevel=2)
         self.config = run.config
         writer, state, spent = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
         return self._go_on(writer, state, spent, on_round)

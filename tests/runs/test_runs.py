@@ -60,6 +60,7 @@ def test_a_run_directory_holds_config_tables_checkpoint_models_and_summary_even_
     models = ("0", "0.0", "0.1", "conventional")
     assert set(files(finished)) - {".lock"} == {
         "config.toml",
+        "machine.json",
         "run.db",
         "summary.json",
         "state/state.json",

@@ -5,6 +5,7 @@ Each command is a function in a file of its own, which imports torch, pandas and
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -38,7 +39,9 @@ def main() -> None:
     """The entry point: user errors become one line and exit code 2."""
     words = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(typer.main.get_command(app).main(words, "fedclade", standalone_mode=False) or 0)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            sys.exit(typer.main.get_command(app).main(words, "fedclade", standalone_mode=False) or 0)
     except UserError as error:
         print(f"fedclade: {error}", file=sys.stderr)
         sys.exit(2)
@@ -52,6 +55,11 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning is one line on stderr, too, without the place in the code that gave it."""
+    print(f"fedclade: warning: {message}", file=sys.stderr)
 
 
 def _version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 ::
 
     config.toml    the whole effective config
+    machine.json   the processor and the libraries that the run was begun with
     run.db         SQLite, one transaction a round: devices, rounds, clusters, uploads, evaluations, events, splits
                    (the cosines that decided), models
     state/         the last checkpoint: state.json names a safetensors file and its SHA-256
@@ -32,13 +33,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save, save_file
 
 from fedclade import config as configuration
-from fedclade.metrics import fairness
-from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.clustering import Kinship, Outlook, Tree
 from fedclade.config import Config
+from fedclade.core import machine
+from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.server import Server
 from fedclade.core.state import CONVENTIONAL, RoundRecord, ServerState
+from fedclade.metrics import fairness
+from fedclade.server import Server
 
 FORMAT = 2  # of run.db; another one is not read
 SCHEMA = f"""
@@ -63,6 +65,7 @@ CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, me
     device));
 """
 REAL_DEVICES = "devices.json"  # of a run that was not simulated
+MACHINE = "machine.json"
 PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits")
 
 
@@ -102,6 +105,7 @@ class RunWriter:
             raise UserError(f"{folder}: cannot be made: {error.strerror}") from error
         lock = _take_lock(folder)
         write_beside(folder / "config.toml", configuration.to_toml(config).encode())
+        write_beside(folder / MACHINE, json.dumps(machine.facts(), indent=1).encode())
         return cls(folder, lock)
 
     @classmethod
@@ -204,7 +208,7 @@ class RunWriter:
             self._db.execute("DELETE FROM models")
             self._insert("models", rows)
         summary = summarise(server, state, group, accuracy[names.index(CONVENTIONAL)], end)
-        summary |= server.stopwatch.summary()
+        summary |= server.stopwatch.summary() | machine.facts()
         write_beside(self.folder / "summary.json", json.dumps(summary, indent=1).encode())
 
     def close(self) -> None:
@@ -453,6 +457,13 @@ class Run:
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return (self.folder / "summary.json").is_file()
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """The processor and the libraries that the run was begun with; empty for a run that did not record them."""
+        path = self.folder / MACHINE
+        recorded: dict[str, str] = _read_json(path) if path.is_file() else {}
+        return recorded
 
     @property
     def summary(self) -> dict[str, Any]:
