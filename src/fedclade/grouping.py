@@ -194,7 +194,7 @@ class Grouping:
     def _decide_by_thresholds(
         self, state: ServerState, leaf: Node, norms: Norms, fresh: Fresh
     ) -> tuple[ServerState, Verdict | Literal["stopped"], Cut | None, list[Event]]:
-        """Algorithm 1, lines 20 to 25, and what follows from them for the tree."""
+        """Algorithm 1, lines 19 to 24, and what follows from them for the tree."""
         members, stopped = len(leaf.devices), leaf.stopped_round
         if stopped is not None and not (
             recheck_due(self.config.scheduling, stopped, state.round) and enough_heard(norms, members)

@@ -1,4 +1,4 @@
-"""Cutting a cluster in two (Algorithm 1, line 22).
+"""Cutting a cluster in two (Algorithm 1, line 21).
 
 ``minmax`` is the paper's: among all cuts whose children have at least ``min_size`` members, exactly one that makes
 the largest similarity across the cut smallest. Without the size limit that is the top cut of single linkage: a

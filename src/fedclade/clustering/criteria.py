@@ -1,7 +1,7 @@
 """When a cluster goes on, stops or should split, and whether a proposed cut is accepted.
 
-Three questions, kept apart so that each can be exchanged: ``judge`` proposes (Algorithm 1, line 20; eqs. 13, 14 and
-21), ``bipartition`` cuts (line 22), ``gamma_test`` accepts (lines 24, 25).
+Three questions, kept apart so that each can be exchanged: ``judge`` proposes (Algorithm 1, line 19; eqs. 14, 15 and
+21), ``bipartition`` cuts (line 21), ``gamma_test`` accepts (lines 23, 24).
 """
 
 import math
@@ -48,7 +48,7 @@ def judge(norms: Norms, members: int, round_: int, config: ClusteringConfig) -> 
 
 @dataclass(frozen=True)
 class CutFacts:
-    """How good a cut is: eqs. (22) to (24) and the bound of line 25."""
+    """How good a cut is: eqs. (22) to (24) and the limit of line 24."""
 
     within_min: float  # smallest similarity inside a child
     cross_max: float  # largest across the cut
@@ -78,7 +78,7 @@ def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: Cluste
 
 
 def gamma_test(facts: CutFacts) -> bool:
-    """Line 25: accept the cut if max γ_k < sqrt((1 - sim_cross_max) / 2), an estimate with 95 % confidence."""
+    """Line 24: accept the cut if max γ_k < sqrt((1 - sim_cross_max) / 2), an estimate with 95 % confidence."""
     if facts.gamma_max is None:
         return True
     return facts.gamma_max + ONE_SIDED * (facts.gamma_error or 0.0) < facts.gamma_bound

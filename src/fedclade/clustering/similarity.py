@@ -1,4 +1,4 @@
-"""Norms and cosine similarities of the devices' updates Δw (Algorithm 1, lines 19-21)."""
+"""Norms and cosine similarities of the devices' updates Δw (Algorithm 1, lines 18 to 20)."""
 
 import numpy as np
 from scipy.linalg.blas import ssyrk

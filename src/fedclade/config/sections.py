@@ -294,7 +294,7 @@ class ClusteringConfig(Section):
     min_cluster_size: int = Field(2, ge=1, description="devices in a child, at least")
     gamma: Literal["off", "estimated"] | Annotated[float, Field(ge=0)] = Field(
         "off",
-        description="γ of Algorithm 1, line 24: not tested, estimated from the child's mean, or a constant",
+        description="γ of Algorithm 1, line 23: not tested, estimated from the child's mean, or a constant",
     )
     max_age: int | None = Field(
         None,
