@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from data_builders import error_line
 from fedclade.theory import (
     Constants,
-    bound,
     bound_to_other_optimum,
+    distance_bound,
     floor,
     harmonic_rates,
     largest_shift,
@@ -57,7 +57,7 @@ def test_theorem_by_hand():
     # (1 + ½·0.9)·0.01·4·(3·2·5/6) + 0.01·(9 + 3 − 1)·4 + 2·0.1·2·¼ = 0.29 + 0.44 + 0.1
     assert zeta2 == pytest.approx(0.83)
     assert floor(constants(), 0.1) == pytest.approx(0.83 / 0.14)
-    assert bound(constants(), np.full(2, 0.1), 10.0) == pytest.approx([10.0, 9.43, 8.9398])
+    assert distance_bound(constants(), np.full(2, 0.1), 10.0) == pytest.approx([10.0, 9.43, 8.9398])
     assert loss_bound(constants(), np.array([10.0])) == pytest.approx([10.0])  # β/2 = 1
 
 
@@ -116,10 +116,10 @@ def test_a_constant_rate_brings_the_bound_to_its_floor_and_no_further(rate, step
     problem = constants(steps=(steps,), gaps=(gap,))
     lowest = floor(problem, rate, form)
     rounds = math.ceil(20 / (0.5 * rate * steps))
-    above = bound(problem, np.full(rounds, rate), lowest + 10.0, form)
+    above = distance_bound(problem, np.full(rounds, rate), lowest + 10.0, form)
     assert (np.diff(above) <= 0).all()
     assert above[-1] == pytest.approx(lowest, rel=1e-3, abs=1e-4)
-    assert bound(problem, np.full(3, rate), lowest, form) == pytest.approx([lowest] * 4)
+    assert distance_bound(problem, np.full(3, rate), lowest, form) == pytest.approx([lowest] * 4)
 
 
 @given(st.floats(1e-3, 0.05), st.integers(1, 9), st.floats(0.1, 50.0), st.floats(0.1, 50.0), st.sampled_from(FORMS))
@@ -129,7 +129,7 @@ def test_rounds_to_an_epsilon_are_those_of_the_recursion(rate, steps, start, eps
     if rounds is None:
         assert floor(problem, rate, form) >= epsilon
         return
-    reached = bound(problem, np.full(rounds, rate), start, form)
+    reached = distance_bound(problem, np.full(rounds, rate), start, form)
     assert reached[-1] <= epsilon * (1 + 1e-6)
     assert (reached[:-1] > epsilon * (1 - 1e-6)).all()
 
@@ -154,8 +154,8 @@ def test_more_local_epochs_are_fewer_rounds_but_a_higher_floor(form):
 def test_a_decreasing_rate_closes_the_closing_bound_but_not_the_theorem():
     problem = constants()
     rates = harmonic_rates(0.1, 200_000, half_after=50)
-    assert bound(problem, rates, 10.0, "closing")[-1] < 0.01
-    left = bound(problem, rates, 10.0)[-1]
+    assert distance_bound(problem, rates, 10.0, "closing")[-1] < 0.01
+    left = distance_bound(problem, rates, 10.0)[-1]
     assert limit_floor(problem) == pytest.approx(2 * 2 * 0.25 / (0.5 * 3))
     assert left == pytest.approx(limit_floor(problem), rel=0.01)
 
@@ -163,8 +163,8 @@ def test_a_decreasing_rate_closes_the_closing_bound_but_not_the_theorem():
 def test_a_geometric_decay_never_forgets_its_start():
     rates = 0.1 * 0.9 ** np.arange(2000)  # sums to 1
     alone = constants(steps=(1,), gaps=(0.0,), rho=0.0)
-    assert bound(alone, rates, 10.0)[-1] == pytest.approx(10 * np.prod(1 - 0.5 * rates))
-    assert bound(alone, rates, 10.0)[-1] > 5.9
+    assert distance_bound(alone, rates, 10.0)[-1] == pytest.approx(10 * np.prod(1 - 0.5 * rates))
+    assert distance_bound(alone, rates, 10.0)[-1] > 5.9
 
 
 def test_harmonic_rates_by_hand():
@@ -221,7 +221,7 @@ def test_no_exact_error_of_a_quadratic_exceeds_its_bounds(problem, share, decrea
     distance, loss_gap, rho = problem.run(rates, problem.optimum + far)
     known = problem.constants(rho)
     for form in FORMS:
-        allowed = bound(known, rates, distance[0], form)
+        allowed = distance_bound(known, rates, distance[0], form)
         assert (distance <= allowed * (1 + 1e-9) + 1e-12).all()
         assert (loss_gap <= loss_bound(known, allowed) * (1 + 1e-9) + 1e-12).all()
 
@@ -233,7 +233,7 @@ def test_nor_where_only_some_devices_are_drawn_each_round(problem, share, far, d
     rates = rates_for(problem, share, decreasing=False)
     distance, _, rho = problem.run(rates, problem.optimum + far, participants)
     for form in FORMS:
-        allowed = bound(problem.constants(rho, participants), rates, distance[0], form)
+        allowed = distance_bound(problem.constants(rho, participants), rates, distance[0], form)
         assert (distance <= allowed * (1 + 1e-9) + 1e-12).all()
 
 
@@ -248,5 +248,5 @@ def test_a_greedy_device_takes_the_model_no_further_than_its_own_optimum_explain
     shift = float(np.linalg.norm(alone.optimum - problem.optimum))
     assert shift <= largest_shift(problem.constants(rho).alpha, problem.gaps()[k]) * (1 + 1e-9) + 1e-12
     for form in FORMS:
-        allowed = bound_to_other_optimum(bound(alone.constants(rho), rates, to_own[0], form), shift)
+        allowed = bound_to_other_optimum(distance_bound(alone.constants(rho), rates, to_own[0], form), shift)
         assert (to_all <= allowed * (1 + 1e-9) + 1e-12).all()

@@ -1,4 +1,4 @@
-"""The bounds beside what was measured: tables, JSON and a figure."""
+"""Convergence bounds beside what was measured: tables, JSON and a figure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from fedclade.core.arrays import Floats
 from fedclade.core.errors import UserError
 from fedclade.report.terminal import percent, spans
 from fedclade.theory import floor, rounds_to
-from fedclade.theory.experiment import BoundReport, ClusterBound, Curve
+from fedclade.theory.experiment import BoundReport, ClusterBound, Curve, LeafStory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,19 +135,7 @@ def bounds_as_json(report: BoundReport) -> dict[str, object]:
         "adjusted_rand_index": report.adjusted_rand_index,
         "violations": sum(curve.violations for curve in report.curves),
         "models": [_cluster_as_json(cluster) for cluster in (report.one_model, *report.clusters)],
-        "leaves": [
-            {
-                "cluster": leaf.name,
-                "members": leaf.members.tolist(),
-                "born_round": leaf.born_round,
-                "accuracy": leaf.accuracy,
-                "one_model_accuracy": leaf.one_model_accuracy,
-                "served": _curve_as_json(leaf.served),
-                "one_model": _curve_as_json(leaf.one_model),
-                "decreasing_rate": _curve_as_json(leaf.decreasing),
-            }
-            for leaf in report.leaves
-        ],
+        "leaves": [_leaf_as_json(leaf) for leaf in report.leaves],
         "local_epochs": [
             {"cluster": cluster.name, "epochs": epochs, "steps": steps, **values}
             for cluster in report.clusters
@@ -175,6 +163,19 @@ def _cluster_as_json(cluster: ClusterBound) -> dict[str, object]:
         "rounds_to_half_theorem": cluster.rounds_to_half("theorem"),
         "rounds_to_half_closing": cluster.rounds_to_half("closing"),
         "curve": _curve_as_json(cluster.curve),
+    }
+
+
+def _leaf_as_json(leaf: LeafStory) -> dict[str, object]:
+    return {
+        "cluster": leaf.name,
+        "members": leaf.members.tolist(),
+        "born_round": leaf.born_round,
+        "accuracy": leaf.accuracy,
+        "one_model_accuracy": leaf.one_model_accuracy,
+        "served": _curve_as_json(leaf.served),
+        "one_model": _curve_as_json(leaf.one_model),
+        "decreasing_rate": _curve_as_json(leaf.decreasing),
     }
 
 
@@ -209,26 +210,11 @@ def draw_bounds(report: BoundReport, path: Path) -> bool:
     for panel, leaf in zip(panels[0, 1:], report.leaves, strict=True):
         devices = spans(leaf.members.tolist())
         panel.set_title(f"devices {devices}, towards\nthe optimum of cluster {leaf.name}", fontsize=10)
-    for row, label in zip(panels, ("‖W − W*‖²", "F(W) − F*"), strict=True):
-        of_loss = label.startswith("F")
-        row[0].set_ylabel(label)
-        _draw(row[0], report.one_model.curve, of_loss)
+    for row, of_loss in zip(panels, (False, True), strict=True):
+        row[0].set_ylabel("F(W) − F*" if of_loss else "‖W − W*‖²")
+        _draw_curve(row[0], report.one_model.curve, of_loss)
         for panel, leaf in zip(row[1:], report.leaves, strict=True):
-            if leaf.born_round:
-                panel.axvline(leaf.born_round, color="grey", linewidth=0.8, linestyle="--", label="split")
-                _line(panel, leaf.one_model, of_loss, "measured", label="one model for all, measured", color="tab:red")
-            _draw(panel, leaf.served, of_loss)
-            falling = {"linestyle": ":", "linewidth": 1.2}
-            _line(
-                panel,
-                leaf.decreasing,
-                of_loss,
-                "closing",
-                label="closing bound at a decreasing η",
-                color="C2",
-                **falling,
-            )
-            _line(panel, leaf.decreasing, of_loss, "measured", label="measured at a decreasing η", color="k", **falling)
+            _draw_leaf(panel, leaf, of_loss)
         for panel in row:
             panel.set_yscale("log")
             panel.grid(alpha=0.25)
@@ -240,13 +226,27 @@ def draw_bounds(report: BoundReport, path: Path) -> bool:
     return True
 
 
-def _draw(panel: "Axes", curve: Curve, of_loss: bool) -> None:
+def _draw_leaf(panel: "Axes", leaf: LeafStory, of_loss: bool) -> None:
+    """A leaf's devices under the model that served them, beside the one model and a decreasing rate."""
+    if leaf.born_round:
+        panel.axvline(leaf.born_round, color="grey", linewidth=0.8, linestyle="--", label="split")
+        _line(panel, leaf.one_model, of_loss, "measured", label="one model for all, measured", color="tab:red")
+    _draw_curve(panel, leaf.served, of_loss)
+    falling = {"linestyle": ":", "linewidth": 1.2}
+    label = "closing bound at a decreasing η"
+    _line(panel, leaf.decreasing, of_loss, "closing", label=label, color="C2", **falling)
+    _line(panel, leaf.decreasing, of_loss, "measured", label="measured at a decreasing η", color="k", **falling)
+
+
+def _draw_curve(panel: "Axes", curve: Curve, of_loss: bool) -> None:
+    """A model's measured error and both of its bounds."""
     _line(panel, curve, of_loss, "theorem", label="Theorem 1, repaired", color="C0")
     _line(panel, curve, of_loss, "closing", label="closing bound", color="C2")
     _line(panel, curve, of_loss, "measured", label="measured", color="k")
 
 
 def _line(panel: "Axes", curve: Curve, of_loss: bool, which: str, **style: Any) -> None:
+    """One line: what was measured, or one of the bounds, of the distance or of the loss."""
     if which == "measured":
         values = curve.loss_gap if of_loss else curve.distance
     else:

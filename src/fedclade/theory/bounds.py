@@ -1,4 +1,4 @@
-"""Theorem 1 and its corollary, repaired, and a second bound that closes; docs/theory.md derives every formula.
+"""Convergence bounds: Theorem 1 and its corollary, repaired, and a second one that closes (docs/theory.md derives all).
 
 One round of a cluster: each device k makes 𝒯_k steps of SGD on its own F_k from the shared model W(r), and the server
 averages the results with weights p_k. With F = Σ p_k F_k, W* its minimiser and d(r) = E‖W(r) − W*‖²,
@@ -26,7 +26,7 @@ Form: TypeAlias = Literal["theorem", "closing", "statement"]
 
 @dataclass(frozen=True)
 class Constants:
-    """What the bounds know of a cluster. One entry a device in ``weights``, ``steps`` and ``gaps``."""
+    """What convergence bounds know of a cluster; ``weights``, ``steps`` and ``gaps`` have an entry for each device."""
 
     alpha: float  # every F_k is α-strongly convex
     beta: float  # and β-smooth
@@ -63,7 +63,7 @@ class Constants:
 
     @property
     def optimality_gap(self) -> float:
-        """𝔉 = F* − Σ p_k F_k*: zero if and only if one model is best for every device."""
+        """𝔉 = F* − Σ p_k F_k* (eq. 25): zero if and only if one model is best for every device."""
         return float(self.weights @ self.gaps)
 
     @property
@@ -84,7 +84,7 @@ def participation_factor(devices: int, participants: int) -> float:
 
 
 def zetas(constants: Constants, rates: Floats | float, form: Form = "theorem") -> tuple[Floats, Floats]:
-    """ζ1 and ζ2 at each learning rate, after checking that they mean something there."""
+    """ζ1 and ζ2 at each learning rate; raises UserError where they mean nothing: for η ≤ 0, or ζ1 outside 0 … 1."""
     contraction, zeta2 = _contraction_and_zeta2(constants, rates, form)
     return 1 - contraction, zeta2
 
@@ -121,8 +121,11 @@ def _contraction_and_zeta2(constants: Constants, rates: Floats | float, form: Fo
     return np.minimum(contraction, 1.0), zeta2
 
 
-def bound(constants: Constants, rates: Floats, start: float, form: Form = "theorem") -> Floats:
-    """E‖W(r) − W*‖² for r = 0 … R at most, from ‖W(0) − W*‖² = ``start``; ``rates[r]`` is η of the r-th round."""
+def distance_bound(constants: Constants, rates: Floats, start: float, form: Form = "theorem") -> Floats:
+    """The convergence bound of E‖W(r) − W*‖² for r = 0 … R (Theorem 1, eq. 29).
+
+    ``rates[r]`` is η of the r-th of R rounds, ``start`` is ‖W(0) − W*‖².
+    """
     distance = np.empty(len(rates) + 1)
     distance[0] = start
     for r, (zeta1, zeta2) in enumerate(zip(*zetas(constants, rates, form), strict=True)):
@@ -131,7 +134,7 @@ def bound(constants: Constants, rates: Floats, start: float, form: Form = "theor
 
 
 def loss_bound(constants: Constants, distance: Floats) -> Floats:
-    """The corollary: E[F(W)] − F* ≤ β/2 · E‖W − W*‖²."""
+    """The corollary (eq. 30): E[F(W)] − F* ≤ β/2 · E‖W − W*‖², for each entry of ``distance``."""
     return constants.beta / 2 * distance
 
 

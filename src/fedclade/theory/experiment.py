@@ -1,4 +1,4 @@
-"""The bounds against reality: Algorithm 1 on the strongly convex case, every cluster measured beside its bounds."""
+"""Convergence bounds against reality: Algorithm 1 on the strongly convex case, every cluster beside its bounds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from fedclade.theory import (
     Constants,
     LogisticProblem,
     Optimum,
-    bound,
     bound_to_other_optimum,
+    distance_bound,
     floor,
     harmonic_rates,
     limit_floor,
@@ -42,13 +42,13 @@ STEEP, HALF_AFTER = 3.0, 0.1  # a decreasing rate starts at 3 η and has come to
 
 @dataclass(frozen=True)
 class Curve:
-    """A model measured against an optimum, with what the theory allows; NaN where it allows anything."""
+    """A model's distance from an optimum over rounds, measured and bounded; NaN where no bound holds."""
 
     rounds: Ints
     distance: Floats  # ‖W(r) − W*‖²
     loss_gap: Floats  # F(W(r)) − F*
-    theorem: Floats  # the bounds of the distance
-    closing: Floats
+    theorem: Floats  # the bound of the distance by Theorem 1
+    closing: Floats  # and by the closing bound
     beta: float
 
     @property
@@ -64,7 +64,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class ClusterBound:
-    """A cluster's own model from the cluster's birth on, towards the cluster's own optimum."""
+    """A cluster's own model from its birth on, measured against the cluster's own optimum beside its bounds."""
 
     name: str
     members: Ints
@@ -74,11 +74,11 @@ class ClusterBound:
     curve: Curve
 
     def floor(self, form: Literal["theorem", "closing"]) -> float:
-        """What a constant rate leaves of a bound."""
+        """The least that a bound ever allows at the run's constant rate."""
         return floor(self.constants, self.rate, form)
 
     def limit_floor(self, form: Literal["theorem", "closing"]) -> float:
-        """What even a vanishing rate leaves of it."""
+        """The least that it allows at any rate, however small."""
         return limit_floor(self.constants, form)
 
     def rounds_to_half(self, form: Literal["theorem", "closing"]) -> int | None:
@@ -114,7 +114,7 @@ class BoundReport:
 
     @property
     def curves(self) -> list[Curve]:
-        """Every curve there is."""
+        """Every curve of the report: the clusters', the one model's and the leaves'."""
         own = [cluster.curve for cluster in (*self.clusters, self.one_model)]
         return own + [curve for leaf in self.leaves for curve in (leaf.served, leaf.one_model, leaf.decreasing)]
 
@@ -122,7 +122,7 @@ class BoundReport:
 def check_bounds(
     source: str | Path | Mapping[str, Any] | Config = "bound-digits", overrides: Iterable[str] = ()
 ) -> BoundReport:
-    """Run a preset's strongly convex case and hold every cluster against its bounds."""
+    """Run Algorithm 1 on a strongly convex case and hold every cluster's model against its convergence bounds."""
     config = source if isinstance(source, Config) else configuration.load(source, overrides)
     _require_strong_convexity(config)
     name = Path(source).stem if isinstance(source, str | Path) else "bound"
@@ -278,7 +278,7 @@ class _Check:
         models = [self.kept[r].one_model if model == ONE_MODEL else self._serving(r, node) for r in rounds]
         first = float(((models[0] - optimum.model) ** 2).sum())
         rates = np.array([self.trainer.rate(r) for r in range(start + 1, end + 1)])
-        bounds = [bound(known, rates, first, form)[rounds - start] for form in ("theorem", "closing")]
+        bounds = [distance_bound(known, rates, first, form)[rounds - start] for form in ("theorem", "closing")]
         partly = rounds > self.whole_until.get(model, end)
         curve = _measure(problem, optimum, rounds, models, np.where(partly, np.nan, bounds), known.beta)
         return ClusterBound(model, members, known, optimum.model, self.trainer.rate(start + 1), curve)
@@ -341,8 +341,8 @@ class _Check:
         known = self._constants(members, optimum, largest)
         first = float(((models[0] - optimum.model) ** 2).sum())
         rounds = np.array([r for r in sorted(self.kept) if r >= start])
-        bounds = np.array([bound(known, rates, first, form)[rounds - start] for form in ("theorem", "closing")])
-        return _measure(problem, optimum, rounds, [models[r - start] for r in rounds], bounds, known.beta)
+        bounds = [distance_bound(known, rates, first, form)[rounds - start] for form in ("theorem", "closing")]
+        return _measure(problem, optimum, rounds, [models[r - start] for r in rounds], np.array(bounds), known.beta)
 
 
 def _measure(

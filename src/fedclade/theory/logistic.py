@@ -1,4 +1,4 @@
-"""L2-regularised multinomial logistic regression: the strongly convex problem on which the bounds are checked.
+"""L2-regularised multinomial logistic regression: the strongly convex problem on which convergence bounds hold.
 
 F_k(W) = mean cross-entropy over device k's images + λ/2 ‖W‖². A model is a flat vector, classes × (features + 1), whose
 last column is the bias, regularised like the rest.
@@ -27,11 +27,11 @@ class LogisticProblem:
 
     @property
     def parameters(self) -> int:
-        """Of a flat model."""
+        """How many numbers a flat model has."""
         return self.classes * int(self.features.shape[1])
 
     def loss(self, model: Floats) -> float:
-        """F."""
+        """F(W): the mean cross-entropy of the images plus λ/2 ‖W‖²."""
         return self.loss_and_gradient(model)[0]
 
     def scores(self, model: Floats) -> Floats:
@@ -42,7 +42,7 @@ class LogisticProblem:
         return scores
 
     def loss_and_gradient(self, model: Floats) -> tuple[float, Floats]:
-        """F and ∇F."""
+        """F(W) and its gradient."""
         logarithms = self.scores(model)
         rows = np.arange(len(self.labels))
         loss = -logarithms[rows, self.labels].mean() + self.penalty / 2 * (model @ model)
@@ -52,7 +52,7 @@ class LogisticProblem:
         return float(loss), gradient
 
     def batch(self, positions: Ints) -> "LogisticProblem":
-        """The same on some of the images."""
+        """The same problem on some of the images, told by their positions."""
         return LogisticProblem(self.features[positions], self.labels[positions], self.classes, self.penalty)
 
     @property
