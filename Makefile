@@ -6,7 +6,11 @@ ifneq ($(wildcard ../shared/data),)
 export FEDCLADE_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: run test test-slow coverage lint bench clean
+# Whatever computes: these tests are repeated as if on other processors.
+NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
+  tests/test_automatic.py tests/test_models.py tests/test_server.py tests/study/test_statistics.py
+
+.PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage lint bench clean
 
 run: .venv/installed
 	$(BIN)/fedclade run quickstart
@@ -16,6 +20,25 @@ test: .venv/installed
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# No test may hang on how a processor rounds: once as if it had AVX2 but no AVX-512, once as if it had neither.
+# "make -j2" runs the two beside each other.
+test-processors: test-avx2 test-no-avx
+
+test-avx2: export ATEN_CPU_CAPABILITY = avx2
+test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
+test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
+test-avx2: export OPENBLAS_CORETYPE = Haswell
+test-avx2: export NPY_DISABLE_CPU_FEATURES = X86_V4 AVX512_ICL AVX512_SPR
+
+test-no-avx: export ATEN_CPU_CAPABILITY = default
+test-no-avx: export ONEDNN_MAX_CPU_ISA = SSE41
+test-no-avx: export MKL_ENABLE_INSTRUCTIONS = SSE4_2
+test-no-avx: export OPENBLAS_CORETYPE = Nehalem
+test-no-avx: export NPY_DISABLE_CPU_FEATURES = X86_V3 X86_V4 AVX512_ICL AVX512_SPR
+
+test-avx2 test-no-avx: .venv/installed
+	$(BIN)/python -m pytest $(NUMERICAL)
 
 coverage: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
