@@ -11,7 +11,7 @@ import pytest
 from data_builders import error_line
 from fedclade import config as configuration
 from fedclade.report.convergence import bounds_as_json
-from fedclade.theory.experiment import check_bounds
+from fedclade.theory.experiment import Curve, check_bounds
 from tiny_runs import fedclade, refusal
 
 # Two groups of three devices that label the digits differently; they split at round 27
@@ -44,6 +44,15 @@ def report():
 def test_every_measured_value_is_under_its_bound(report):
     assert [curve.violations for curve in report.curves] == [0] * len(report.curves)
     assert not any(np.isnan([curve.theorem, curve.closing]).any() for curve in report.curves)
+
+
+@pytest.mark.parametrize(("above", "violations"), [(0.0, 0), (1e-15, 0), (1e-12, 0), (1e-6, 4), (1.0, 4)])
+def test_a_value_above_its_bound_by_rounding_alone_is_no_violation(above, violations):
+    bound = np.array([2.0, 1.0])
+    measured = bound * np.array([1 + above, 0.5])
+    beta = 3.0
+    curve = Curve(np.array([0, 1]), measured, beta / 2 * measured, theorem=bound, closing=bound, beta=beta)
+    assert curve.violations == violations  # of distance and loss, by either bound
 
 
 def test_the_split_gives_every_group_a_model_that_goes_to_the_groups_own_optimum(report):
