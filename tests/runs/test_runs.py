@@ -240,7 +240,7 @@ def test_a_run_that_dies_before_any_file_is_in_place_is_resumed_the_same_to_the_
             real(source, target)
 
         with monkeypatch.context() as patched:
-            patched.setattr("fedclade.runs.os.replace", replace)
+            patched.setattr("fedclade.runs.directory.os.replace", replace)
             try:
                 tiny().run(folder)
             except Died:

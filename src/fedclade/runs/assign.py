@@ -11,7 +11,7 @@ from fedclade.core.errors import UserError
 from fedclade.data import Population, build_population
 from fedclade.data.checks import check_inputs, check_labels, read_npz
 from fedclade.fleet.simulated.sgd import Local
-from fedclade.runs import Run
+from fedclade.runs.reader import Run
 
 
 @dataclass(frozen=True)

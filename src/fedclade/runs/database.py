@@ -1,0 +1,199 @@
+"""run.db: the tables of a run, and a round as rows of them."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedclade.core.arrays import Floats
+from fedclade.core.errors import UserError
+from fedclade.core.state import EvaluationRecord, RoundRecord
+
+FORMAT = 2  # of run.db; another one is not read
+SCHEMA = f"""
+PRAGMA user_version = {FORMAT};
+CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
+    test_samples INTEGER, distance_m REAL, power_w REAL, cpu_hz REAL);
+CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL, seconds REAL, makespan_seconds
+    REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
+    asking_seconds REAL, deadline_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER, lost INTEGER,
+    clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
+    conventional_accuracy_min REAL, conventional_accuracy_mean REAL);
+CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
+    max_norm REAL, verdict TEXT, PRIMARY KEY (round, node));
+CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_set INTEGER, subchannel INTEGER,
+    predecessor INTEGER, ready_seconds REAL, start_seconds REAL, end_seconds REAL, snr REAL, rate_bps REAL,
+    energy_joules REAL, missed INTEGER, PRIMARY KEY (round, device));
+CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
+    conventional_accuracy REAL, PRIMARY KEY (round, device));
+CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
+CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, likeness BLOB, PRIMARY KEY (round, node));
+CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
+    device));
+"""
+PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits")
+Row = dict[str, Any]
+
+
+# -------------------------------------------------------------------------------- opening
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """run.db with all its tables."""
+    db = sqlite3.connect(path)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(SCHEMA)
+    except sqlite3.DatabaseError as error:
+        raise UserError(f"{path}: damaged: {error}") from error
+    return db
+
+
+@contextlib.contextmanager
+def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """run.db, to read only."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != FORMAT and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise UserError(
+                    f"{path}: is of another version of fedclade (format {version}, not {FORMAT}): run it anew"
+                )
+            yield db
+    except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
+        raise UserError(f"{path}: damaged: {error}") from error
+
+
+def last_round(path: Path) -> int:
+    """The last round in run.db, 0 where it was not made yet; refuses a damaged file, and changes nothing."""
+    if not path.is_file():
+        return 0
+    with open_to_read(path) as db:
+        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(" ".join(found.split()))
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'rounds'").fetchone() is None:
+            return 0
+        (last,) = db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
+        return int(last)
+
+
+def insert(db: sqlite3.Connection, table: str, rows: Sequence[Mapping[Any, Any]]) -> None:
+    """Add rows, each a mapping of the same columns, to a table."""
+    if rows:
+        names = list(rows[0])
+        marks = ", ".join(f":{name}" for name in names)
+        db.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", rows)
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is infinite or not a number."""
+    return float(value) if np.isfinite(value) else None
+
+
+# -------------------------------------------------------------------------------- a round as rows
+
+
+def rows_of_round(record: RoundRecord) -> dict[str, list[Row]]:
+    """A round as rows of its tables: table -> rows."""
+    return {
+        "rounds": [_round(record)],
+        "clusters": [{"round": record.round, **vars(cluster)} for cluster in record.clusters],
+        "uploads": _uploads(record),
+        "evaluations": [] if record.evaluation is None else _evaluations(record.round, record.evaluation),
+        "events": [
+            {
+                "round": record.round,
+                "kind": event.kind,
+                "node": event.node,
+                "device": event.device,
+                "detail": json.dumps(dict(event.detail)),
+            }
+            for event in record.events
+        ],
+        "splits": [
+            {
+                "round": record.round,
+                "node": event.node,
+                "devices": json.dumps(event.likeness[0].tolist()),
+                "likeness": event.likeness[1].astype("<f2").tobytes(),
+            }
+            for event in record.events
+            if event.likeness is not None
+        ],
+    }
+
+
+def _round(record: RoundRecord) -> Row:
+    timeline, evaluation = record.timeline, record.evaluation
+    accuracy = known(evaluation.accuracy) if evaluation else None
+    conventional = known(evaluation.conventional_accuracy) if evaluation else None
+    return {
+        "round": record.round,
+        "start_seconds": record.start_seconds,
+        "seconds": record.seconds,
+        "makespan_seconds": timeline.makespan,
+        "lower_bound_seconds": timeline.lower_bound,
+        "makespan_ratio": timeline.ratio,
+        "largest_latency_seconds": timeline.largest_latency,
+        "broadcast_seconds": record.broadcast_seconds,
+        "asking_seconds": record.asking_seconds,
+        "deadline_seconds": record.deadline_seconds,
+        "computed": len(record.computed),
+        "uploads": int((~timeline.missed).sum()),
+        "missed": int(timeline.missed.sum()),
+        "lost": sum(event.kind == "lost" for event in record.events),
+        "clusters": len(record.clusters) + sum(event.kind == "split" for event in record.events),
+        "energy_joules": record.energy_joules,
+        "accuracy_min": None if accuracy is None else float(accuracy.min()),
+        "accuracy_mean": None if accuracy is None else float(accuracy.mean()),
+        "accuracy_max": None if accuracy is None else float(accuracy.max()),
+        "conventional_accuracy_min": None if conventional is None else float(conventional.min()),
+        "conventional_accuracy_mean": None if conventional is None else float(conventional.mean()),
+    }
+
+
+def _uploads(record: RoundRecord) -> list[Row]:
+    timeline = record.timeline
+    return [
+        {
+            "round": record.round,
+            "device": int(device),
+            "aggregation_set": int(timeline.aggregation_set[i]),
+            "subchannel": int(timeline.subchannel[i]),
+            "predecessor": int(timeline.predecessor[i]),
+            "ready_seconds": float(timeline.ready[i]),
+            "start_seconds": finite(timeline.start[i]),
+            "end_seconds": finite(timeline.end[i]),
+            "snr": float(record.links.snr[device]),
+            "rate_bps": float(record.links.rate_bps[device]),
+            "energy_joules": float(record.device_joules[device]),
+            "missed": int(timeline.missed[i]),
+        }
+        for i, device in enumerate(timeline.device)
+    ]
+
+
+def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
+    return [
+        {
+            "round": round_,
+            "device": device,
+            "node": node,
+            "accuracy": float(evaluation.accuracy[device]),
+            "loss": float(evaluation.loss[device]),
+            "conventional_accuracy": float(evaluation.conventional_accuracy[device]),
+        }
+        for device, node in enumerate(evaluation.node)
+    ]
+
+
+def known(accuracy: Floats) -> Floats:
+    """Of the devices that told: a real one may be gone; where none told, all of them."""
+    told = ~np.isnan(accuracy)
+    return accuracy[told] if told.any() else accuracy

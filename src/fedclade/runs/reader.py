@@ -1,0 +1,140 @@
+"""A run directory, read."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import load_file
+
+from fedclade import config as configuration
+from fedclade.config import Config
+from fedclade.core.arrays import Singles
+from fedclade.core.errors import UserError
+from fedclade.runs.database import open_to_read
+from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, SUMMARY, TREE, read_json
+
+
+def read_config(folder: Path) -> Config:
+    """The config a run was started with."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: no run here ({CONFIG} is missing)")
+    return configuration.load(str(folder / CONFIG))
+
+
+class Run:
+    """A run directory, read. Tables come as pandas frames."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.config = read_config(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.folder / SUMMARY).is_file()
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """The processor and the libraries that the run was begun with; empty for a run that did not record them."""
+        path = self.folder / MACHINE
+        recorded: dict[str, str] = read_json(path) if path.is_file() else {}
+        return recorded
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The headline numbers of a finished run."""
+        if not self.finished:
+            raise UserError(f"{self.folder}: not finished; continue it with: fedclade run --resume {self.folder}")
+        summary: dict[str, Any] = read_json(self.folder / SUMMARY)
+        return summary
+
+    @property
+    def tree(self) -> list[dict[str, Any]]:
+        """The tree of models, one object per node."""
+        for path, key in (
+            (self.folder / TREE, None),
+            (self.folder / "state/state.json", "tree"),
+        ):
+            if path.is_file():
+                data = read_json(path)
+                tree: list[dict[str, Any]] = data[key] if key else data
+                return tree
+        return []
+
+    def model(self, name: str) -> dict[str, Singles]:
+        """A node's model, or the "conventional" one, as named arrays."""
+        path = self.folder / MODELS / f"{name}.safetensors"
+        if not path.is_file():
+            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.safetensors")))
+            raise UserError(f"{self.folder}: no model {name!r}; there are: {known or 'none yet'}")
+        return load_file(path)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One table of run.db."""
+        with open_to_read(self.folder / DATABASE) as db:
+            return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """One row a device: planted group, data, place, power, speed."""
+        return self.table("devices")
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row a round: times, uploads, energy, accuracy."""
+        return self.table("rounds")
+
+    @property
+    def clusters(self) -> pd.DataFrame:
+        """One row a round and cluster: norms and verdict."""
+        return self.table("clusters")
+
+    @property
+    def uploads(self) -> pd.DataFrame:
+        """One row a round and selected device: when it uploaded on which sub-channel."""
+        return self.table("uploads")
+
+    @property
+    def evaluations(self) -> pd.DataFrame:
+        """One row an evaluated round and device."""
+        return self.table("evaluations")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Splits, stops, re-openings, missed rounds, placements; ``detail`` as a dict."""
+        frame = self.table("events")
+        frame["detail"] = frame["detail"].map(json.loads)
+        return frame
+
+    @property
+    def splits(self) -> pd.DataFrame:
+        """One row a split: the ``devices`` that decided, and their ``likeness`` (a matrix; ``by`` in the event)."""
+        frame = self.table("splits")
+        frame["devices"] = frame["devices"].map(json.loads)
+        matrices = frame["likeness"].map(lambda blob: np.frombuffer(blob, "<f2").astype(np.float32))
+        frame["likeness"] = matrices.map(lambda flat: flat.reshape(math.isqrt(len(flat)), -1))
+        return frame
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """Accuracy of every model on every device: models × devices."""
+        return self.table("models")
+
+
+def open_run(folder: str | Path) -> Run:
+    """Read a run directory, finished or not."""
+    return Run(folder)
+
+
+def differences(one: Config, other: Config) -> Mapping[str, tuple[object, object]]:
+    """The fields in which two configs differ: name -> both values; None for a custom field that one of them lacks."""
+    mine, theirs = ({name: value for name, value, _ in configuration.fields_of(each)} for each in (one, other))
+    pairs = {name: (mine.get(name), theirs.get(name)) for name in mine | theirs}
+    return {name: (a, b) for name, (a, b) in pairs.items() if a != b}
