@@ -4,13 +4,13 @@ import contextlib
 import io
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from fedclade import Experiment
+from fedclade import Experiment, Run
 from fedclade import config as configuration
 from fedclade.cli import main
 
@@ -49,6 +49,19 @@ def tiny(*overrides: str, **parts: object) -> Experiment:
 
 def digits(*overrides: str, **parts: object) -> Experiment:
     return Experiment(DIGITS, overrides, **parts)
+
+
+def merged_run(folder: Path) -> Run:
+    """A tiny run whose second cluster is merged into the first in its last round."""
+    experiment = tiny()
+    step = experiment.server.step
+
+    def merging(state):
+        after, record = step(state)
+        return (replace(after, tree=after.tree.merge("0.1", "0.0")) if after.round == 3 else after), record
+
+    with patch.object(experiment.server, "step", merging):
+        return experiment.run(folder)
 
 
 def tiny_file(folder: Path, *overrides: str) -> str:

@@ -216,7 +216,7 @@ class Experiment:
                     break
                 state, record = result
                 with stopwatch.measure("disk"):
-                    writer.record(record)
+                    writer.record(record, len(state.tree.leaves()))
                     if state.round % self.config.run.checkpoint_every == 0:
                         writer.checkpoint(state, stopwatch.spent())
                 if on_round:

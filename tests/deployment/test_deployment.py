@@ -1,6 +1,7 @@
 """A whole deployment with the real ServerApp and ClientApp code, on a Grid that lives in this process."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedclade.deployment.flower.messages import DESCRIBE, EVALUATE, SURVEY, TRAI
 from fedclade.deployment.flower.server_app import config_of, deploy
 from fedclade.deployment.measured_edge import RecordedEdge
 from fedclade.server import Server
-from tiny_runs import TINY, refusal
+from tiny_runs import TINY, merged_run, refusal
 
 FIELDS = {
     f"{section}.{name}": str(value) if isinstance(value, list) else value
@@ -184,6 +185,12 @@ def test_every_device_gets_its_clusters_model(tmp_path):
 
     for name, tensor in load_file(tmp_path / "device/mine.safetensors").items():
         np.testing.assert_array_equal(tensor, run.model(leaf)[name])
+
+
+def test_devices_of_a_merged_cluster_get_the_model_of_the_cluster_they_went_to(tmp_path):
+    run, sent = merged_run(tmp_path / "run"), {}
+    Deployment.deliver(SimpleNamespace(grid_trainer=SimpleNamespace(deliver=sent.update)), run)
+    assert {device: name for device, (name, _) in sent.items()} == dict.fromkeys(range(6), "0.0")
 
 
 # -------------------------------------------------------------------------------- faults

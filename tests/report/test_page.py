@@ -19,7 +19,7 @@ from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
 from fedclade.runs.problem import check_run
 from fedclade.scheduling import plan_timeline
-from tiny_runs import TINY, digits, fedclade, refusal, tiny
+from tiny_runs import TINY, digits, fedclade, merged_run, refusal, tiny
 
 # Six devices on two sub-channels: split in round 2, two stopped clusters later, of which one device each goes on.
 STOPPING = (
@@ -96,6 +96,22 @@ def test_the_headlines_say_what_came_out_who_gained_and_what_it_cost(run):
     assert tiles["Worst-served device"]["value"] == f"{before} → {after}"
     saved = 6 * 8 - summary["uploads"]
     assert tiles["Uploads saved"]["value"] == f"{saved} of 48"
+
+
+def test_a_cluster_that_was_merged_into_another_is_no_longer_counted_nor_in_use(tmp_path):
+    merged = merged_run(tmp_path / "run")
+    data = run_data(merged)
+    assert data["lead"].endswith("they are served by one model.")
+    assert {tile["label"]: tile["value"] for tile in data["tiles"]}["Clusters found"] == "1"
+    assert [(node["name"], node["in_use"]) for node in data["tree"]] == [("0", False), ("0.0", True), ("0.1", False)]
+    assert merged.rounds["clusters"].tolist() == [1, 2, 1]
+    assert merged.summary["clusters"] == 1
+    with browser() as page:
+        page.see()
+        page.open(write_run_page(merged))
+        names = "document.getElementById('part-chart').data.map((trace) => trace.name)"
+        assert page.value(names) == ["model 0.0"]
+        assert page.complaints == []
 
 
 def test_the_matrix_of_a_split_is_ordered_by_child_and_as_the_updates_had_it(run):
@@ -295,7 +311,8 @@ def _large_run(folder: Path) -> Run:
                 ],
                 events=events,
                 evaluation=EvaluationRecord(tree.leaf_of(), accuracy, accuracy, accuracy),
-            )
+            ),
+            len(tree.leaves()),
         )
         seconds += timeline.makespan
     nodes = [*sorted(tree.nodes), CONVENTIONAL]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedclade import Run
 from fedclade.report import terminal
-from tiny_runs import tiny
+from tiny_runs import merged_run, tiny
 
 
 def text_of(*parts: object) -> str:
@@ -146,6 +146,15 @@ def test_the_closing_tables_show_every_cluster_with_its_devices_accuracy(run):
         own = run.models.query(f"model == '{name}' and device in {devices}")["accuracy"]
         shown = [terminal.percent(value) for value in (own.min(), own.mean(), own.max())]
         assert cells(text, name) == [name, terminal.spans(devices), "2", "not yet", *shown]
+
+
+def test_the_closing_tables_show_only_the_cluster_that_another_was_merged_into(tmp_path):
+    merged = merged_run(tmp_path / "run")
+    text = text_of(*terminal.show_run(merged))
+    assert cells(text, "0.0")[:2] == ["0.0", "0-5"]
+    assert "0.1" not in [line.split()[0] for line in text.splitlines() if line.strip()]
+    own = merged.models.query("model == '0.0'")["accuracy"]
+    assert cells(text, "all")[4] == terminal.percent(own.min())
 
 
 def test_the_closing_tables_hold_the_one_model_against_the_clusters(run):

@@ -349,10 +349,10 @@ class Deployment(Experiment):
 
     def deliver(self, run: Run) -> int:
         """Send the devices that are there their models of a finished run; gives how many took theirs."""
-        leaves = [node for node in run.tree if not node["children"] and not node["merged_into"]]
-        tensors = {leaf["name"]: run.model(leaf["name"]) for leaf in leaves}
+        leaves = run.leaves()
+        tensors = {leaf.name: run.model(leaf.name) for leaf in leaves}
         return self.grid_trainer.deliver(
-            {device: (leaf["name"], tensors[leaf["name"]]) for leaf in leaves for device in leaf["members"]}
+            {device: (leaf.name, tensors[leaf.name]) for leaf in leaves for device in leaf.devices}
         )
 
 

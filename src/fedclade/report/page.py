@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedclade.clustering.tree import Tree
 from fedclade.config import fields_of
 from fedclade.core.state import CONVENTIONAL
 from fedclade.edge import duration
@@ -66,7 +67,7 @@ def run_data(run: Run) -> Json:
     """All that the page of one run shows."""
     config, rounds, devices, uploads = run.config, run.rounds, run.devices, run.uploads
     clusters = run.clusters
-    tree = run.tree or [_root(len(devices))]
+    tree = run.read_tree()
     models = run.models
     served = _served(run, tree, models)
     participation = _participation(uploads, len(devices))
@@ -93,7 +94,7 @@ def run_data(run: Run) -> Json:
             }
             for node, part in clusters.groupby("node")
         },
-        "tree": [_node(node, served, devices) for node in tree],
+        "tree": _nodes(tree, served, devices),
         "splits": _splits(run, devices),
         "uploads": _uploads(uploads, done),
         "models": models_data(models),
@@ -120,23 +121,11 @@ def made_from(folder: Path) -> str:
     return f"Made by fedclade {metadata.version('fedclade')} from {folder.resolve().name}. Works offline."
 
 
-def _root(devices: int) -> dict[str, Any]:
-    """The tree of a run without a checkpoint yet."""
-    nothing: dict[str, Any] = {
-        "parent": None,
-        "children": [],
-        "stopped_round": None,
-        "split": None,
-        "merged_into": None,
-    }
-    return {"name": "0", "born_round": 0, "members": list(range(devices)), **nothing}
-
-
-def _served(run: Run, tree: list[dict[str, Any]], models: pd.DataFrame) -> pd.DataFrame:
+def _served(run: Run, tree: Tree, models: pd.DataFrame) -> pd.DataFrame:
     """One row a device: accuracy under its own model and under the one for all; empty before any evaluation."""
     if len(models):
         table = models.pivot(index="device", columns="model", values="accuracy")
-        own = {device: table.at[device, n["name"]] for n in tree if not n["children"] for device in n["members"]}
+        own = {device: table.at[device, leaf.name] for leaf in tree.leaves() for device in leaf.devices}
         return pd.DataFrame({"own": pd.Series(own).sort_index(), "one": table[CONVENTIONAL]})
     seen = run.evaluations
     last = seen[seen["round"] == seen["round"].max()].set_index("device")
@@ -177,7 +166,13 @@ def _rounds(rounds: pd.DataFrame) -> Json:
     }
 
 
-def _node(node: dict[str, Any], served: pd.DataFrame, devices: pd.DataFrame) -> Json:
+def _nodes(tree: Tree, served: pd.DataFrame, devices: pd.DataFrame) -> list[Json]:
+    """Every model there ever was; ``in_use`` are the leaves."""
+    in_use = {leaf.name for leaf in tree.leaves()}
+    return [{**_node(node, served, devices), "in_use": node["name"] in in_use} for node in tree.to_json()]
+
+
+def _node(node: Json, served: pd.DataFrame, devices: pd.DataFrame) -> Json:
     own = served["own"].reindex(node["members"])
     planted = devices.set_index("device")["planted_group"].reindex(node["members"]).value_counts().sort_index()
     low, mean, high = rounded([own.min(), own.mean(), own.max()])
@@ -246,9 +241,9 @@ def models_data(models: pd.DataFrame) -> Json:
 # -------------------------------------------------------------------------------- words
 
 
-def _lead(run: Run, rounds: pd.DataFrame, tree: list[dict[str, Any]]) -> str:
+def _lead(run: Run, rounds: pd.DataFrame, tree: Tree) -> str:
     population = run.config.population
-    leaves = sum(not node["children"] for node in tree)
+    leaves = len(tree.leaves())
     served = "one model" if leaves == 1 else f"{leaves} models"
     return (
         f"{population.devices} devices with {population.source} data share {run.config.edge.subchannels} sub-channels"
@@ -261,13 +256,12 @@ def _tiles(
     rounds: pd.DataFrame,
     clusters: pd.DataFrame,
     uploads: pd.DataFrame,
-    tree: list[dict[str, Any]],
+    tree: Tree,
     served: pd.DataFrame,
 ) -> list[Json]:
     """The headlines: what came out, who gained, what it cost."""
-    leaves = [node for node in tree if not node["children"]]
-    splits = sorted((node["split"] for node in tree if node["split"]), key=lambda split: split["round"])
-    when = f"first split in round {splits[0]['round']} ({duration(splits[0]['seconds'])})" if splits else "no split"
+    splits = sorted((node.split for node in tree.nodes.values() if node.split), key=lambda split: split.round)
+    when = f"first split in round {splits[0].round} ({duration(splits[0].seconds)})" if splits else "no split"
     rand = run.summary["adjusted_rand_index"] if run.finished else None
     truth = "" if rand is None else "exactly the planted groups; " if rand == 1 else f"adjusted Rand index {rand:.2f}; "
     before, after = served["one"].min(), served["own"].min()
@@ -284,7 +278,7 @@ def _tiles(
         return "–" if pd.isna(value) else f"{100 * value:.0f} %"
 
     return [
-        tile("Clusters found", str(len(leaves)), truth + when),
+        tile("Clusters found", str(len(tree.leaves())), truth + when),
         tile(
             "Worst-served device",
             share(after) if not splits else f"{share(before)} → {share(after)}",

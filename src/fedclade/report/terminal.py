@@ -381,28 +381,24 @@ def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
     table = Table(title="Clusters found", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("cluster", "devices", "since round", "stopped", "worst", "mean", "best"):
         table.add_column(name, justify="left" if name in ("cluster", "devices") else "right")
-    for node in run.tree:
-        if not node["children"]:
-            accuracy = by_model[node["name"]].loc[node["members"]]
-            stopped = node["stopped_round"]
-            table.add_row(
-                node["name"],
-                spans(node["members"]),
-                str(node["born_round"]),
-                "not yet" if stopped is None else f"round {stopped}",
-                percent(accuracy.min()),
-                percent(accuracy.mean()),
-                percent(accuracy.max()),
-            )
+    for leaf in run.leaves():
+        accuracy = by_model[leaf.name].loc[list(leaf.devices)]
+        table.add_row(
+            leaf.name,
+            spans(list(leaf.devices)),
+            str(leaf.born_round),
+            "not yet" if leaf.stopped_round is None else f"round {leaf.stopped_round}",
+            percent(accuracy.min()),
+            percent(accuracy.mean()),
+            percent(accuracy.max()),
+        )
     return table
 
 
 def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
     """Every planted group under the one model and under its devices' own."""
     devices = run.devices.set_index("device")
-    own = pd.Series(
-        {device: by_model[n["name"]].loc[device] for n in run.tree if not n["children"] for device in n["members"]}
-    )
+    own = pd.Series({device: by_model[leaf.name].loc[device] for leaf in run.leaves() for device in leaf.devices})
     kind = run.config.run.conventional
     note = "trained on by everybody" if kind == "continued" else "as it stood at the first split"
     table = Table(

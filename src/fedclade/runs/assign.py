@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedclade.clustering import ROOT
+from fedclade.clustering import ROOT, Tree
 from fedclade.core.errors import UserError
 from fedclade.data import Population, build_population
 from fedclade.data.checks import check_inputs, check_labels, read_npz
@@ -53,31 +52,31 @@ def place(folder: str | Path, *, data: str | Path | None = None, device: int | N
 
 
 def _walk(run: Run, local: Local, images: int) -> Placement:
-    nodes = {node["name"]: node for node in run.tree}
-    leaves = [name for name, node in nodes.items() if not node["split"] and not node["merged_into"]]
+    tree = run.read_tree()
+    leaves = [leaf.name for leaf in tree.leaves()]
     models = np.stack([local.flat(run.model(name)) for name in leaves])
     me = np.zeros(1, dtype=np.int64)
     scores = [local.evaluate(model, me, "train") for model in models]
     losses = {name: float(score.loss[0]) for name, score in zip(leaves, scores, strict=True)}
     here, steps = ROOT, list[Step]()
-    while nodes[here]["split"]:
-        best = {child: min(_below(nodes, child), key=losses.__getitem__) for child in nodes[here]["children"]}
+    while children := tree.nodes[here].children:
+        best = {child: min(_below(tree, child), key=losses.__getitem__) for child in children}
         chosen, refused = sorted(best, key=lambda child: losses[best[child]])
         first, second = (np.array([leaves.index(best[child])]) for child in (chosen, refused))
         _, p_value = local.compare(models, me, first, second, "train").test()
         steps.append(Step(here, chosen, refused, losses[best[chosen]], losses[best[refused]], p_value))
         here = chosen
-    leaf = min(_below(nodes, here), key=losses.__getitem__)  # more than one where it was merged into one that split
+    leaf = min(_below(tree, here), key=losses.__getitem__)  # more than one where it was merged into one that split
     accuracy = float(scores[leaves.index(leaf)].accuracy[0])
     return Placement(tuple(steps), leaf, losses[leaf], accuracy, images, run.folder / "models" / f"{leaf}.safetensors")
 
 
-def _below(nodes: dict[str, dict[str, Any]], name: str) -> list[str]:
+def _below(tree: Tree, name: str) -> list[str]:
     """The leaves below a node; one that was merged into another counts as that other."""
-    node = nodes[name]
-    if node["split"]:
-        return [leaf for child in node["children"] for leaf in _below(nodes, child)]
-    return _below(nodes, node["merged_into"]) if node["merged_into"] else [name]
+    node = tree.nodes[name]
+    if node.split:
+        return [leaf for child in node.children for leaf in _below(tree, child)]
+    return _below(tree, node.merged_into) if node.merged_into else [name]
 
 
 def _of_device(device: int | None, population: Population) -> Population:

@@ -99,10 +99,10 @@ def finite(value: float) -> float | None:
 # -------------------------------------------------------------------------------- a round as rows
 
 
-def rows_of_round(record: RoundRecord) -> dict[str, list[Row]]:
-    """A round as rows of its tables: table -> rows."""
+def rows_of_round(record: RoundRecord, clusters: int) -> dict[str, list[Row]]:
+    """A round, after which there are so many clusters, as rows of its tables: table -> rows."""
     return {
-        "rounds": [_round(record)],
+        "rounds": [_round(record, clusters)],
         "clusters": [{"round": record.round, **vars(cluster)} for cluster in record.clusters],
         "uploads": _uploads(record),
         "evaluations": [] if record.evaluation is None else _evaluations(record.round, record.evaluation),
@@ -129,7 +129,7 @@ def rows_of_round(record: RoundRecord) -> dict[str, list[Row]]:
     }
 
 
-def _round(record: RoundRecord) -> Row:
+def _round(record: RoundRecord, clusters: int) -> Row:
     timeline, evaluation = record.timeline, record.evaluation
     accuracy = known(evaluation.accuracy) if evaluation else None
     conventional = known(evaluation.conventional_accuracy) if evaluation else None
@@ -148,7 +148,7 @@ def _round(record: RoundRecord) -> Row:
         "uploads": int((~timeline.missed).sum()),
         "missed": int(timeline.missed.sum()),
         "lost": sum(event.kind == "lost" for event in record.events),
-        "clusters": len(record.clusters) + sum(event.kind == "split" for event in record.events),
+        "clusters": clusters,
         "energy_joules": record.energy_joules,
         "accuracy_min": None if accuracy is None else float(accuracy.min()),
         "accuracy_mean": None if accuracy is None else float(accuracy.mean()),

@@ -11,6 +11,7 @@ import pandas as pd
 from safetensors.numpy import load_file
 
 from fedclade import config as configuration
+from fedclade.clustering.tree import Node, Tree
 from fedclade.config import Config
 from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
@@ -57,7 +58,7 @@ class Run:
 
     @property
     def tree(self) -> list[dict[str, Any]]:
-        """The tree of models, one object per node."""
+        """The tree of models as plain objects, one per node; none before the first checkpoint."""
         for path, key in (
             (self.folder / TREE, None),
             (self.folder / "state/state.json", "tree"),
@@ -67,6 +68,15 @@ class Run:
                 tree: list[dict[str, Any]] = data[key] if key else data
                 return tree
         return []
+
+    def read_tree(self) -> Tree:
+        """The same tree as a value that knows its leaves; before the first checkpoint, one cluster of everybody."""
+        rows = self.tree
+        return Tree.from_json(rows, len(rows[0]["members"])) if rows else Tree.planted(len(self.devices))
+
+    def leaves(self) -> list[Node]:
+        """The clusters in use, in order of their names: neither split nor merged into another."""
+        return self.read_tree().leaves()
 
     def model(self, name: str) -> dict[str, Singles]:
         """A node's model, or the "conventional" one, as named arrays."""

@@ -62,10 +62,10 @@ class RunWriter:
             self._db.execute("DELETE FROM devices")
             insert(self._db, "devices", devices.to_dict("records"))
 
-    def record(self, record: RoundRecord) -> None:
-        """One round, in one transaction."""
+    def record(self, record: RoundRecord, clusters: int) -> None:
+        """One round, after which there are so many clusters, in one transaction."""
         with self._db:
-            for table, rows in rows_of_round(record).items():
+            for table, rows in rows_of_round(record, clusters).items():
                 insert(self._db, table, rows)
 
     def checkpoint(self, state: ServerState, spent: Mapping[str, float]) -> None:

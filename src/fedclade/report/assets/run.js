@@ -3,11 +3,11 @@
 
 const { rounds, tree, clusters, devices, uploads, splits, models } = DATA;
 const K = devices.device.length;
-const leaves = tree.filter((node) => !node.children.length);
+const leaves = tree.filter((node) => node.in_use);
 const leafIndex = new Map(leaves.map((leaf, i) => [leaf.name, i]));
 const leafOf = Array(K);
 for (const leaf of leaves) for (const device of leaf.members) leafOf[device] = leaf.name;
-// A cluster keeps its colour in all charts; a model that was split is grey.
+// A cluster keeps its colour in all charts; a model no longer in use is grey.
 const nodeColour = (name) => (leafIndex.has(name) ? colour(leafIndex.get(name)) : css("--soft"));
 const byCluster = whole(0, K - 1).sort((a, b) => leafIndex.get(leafOf[a]) - leafIndex.get(leafOf[b]) || a - b);
 const many = crowded(K);
@@ -44,7 +44,8 @@ byId("clock").addEventListener("change", (event) => {
 
 // -------------------------------------------------------------------------------- tree
 
-const height = new Map(leaves.map((leaf, i) => [leaf.name, leaves.length - 1 - i]));
+const ends = tree.filter((node) => !node.children.length); // in use, or merged into another
+const height = new Map(ends.map((node, i) => [node.name, ends.length - 1 - i]));
 for (const node of [...tree].reverse()) // children come after their parents
   if (node.children.length) height.set(node.name, (height.get(node.children[0]) + height.get(node.children[1])) / 2);
 
@@ -84,8 +85,8 @@ chart("tree-chart", () => {
     }
   }
   return { traces, layout: {
-    height: 110 + 46 * leaves.length, xaxis: clockAxis(), annotations, hovermode: "closest",
-    yaxis: { visible: false, range: [-0.5, leaves.length - 0.2] },
+    height: 110 + 46 * ends.length, xaxis: clockAxis(), annotations, hovermode: "closest",
+    yaxis: { visible: false, range: [-0.5, ends.length - 0.2] },
   } };
 });
 
