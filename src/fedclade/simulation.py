@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,21 +13,23 @@ import numpy as np
 import pandas as pd
 
 from fedclade import config as configuration
+from fedclade.clustering import ROOT
 from fedclade.config import Config
-from fedclade.core.arrays import Ints
 from fedclade.core import machine
+from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
-from fedclade.core.state import RoundRecord, ServerState
+from fedclade.core.state import CONVENTIONAL, RoundRecord, ServerState
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.data import Population, build_population
 from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
 from fedclade.fleet.simulated import StopRequested, Trainer
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
+from fedclade.metrics import Outcome
 from fedclade.models import build_model
 from fedclade.report.page import write_run_page
-from fedclade.runs import Run, RunWriter, differences, free_folder, read_config
+from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner, Timeline
 from fedclade.scheduling.constraints import Constraint, check_plan
 from fedclade.server import Server
@@ -227,7 +229,7 @@ class Experiment:
                     raise Interrupted
             writer.checkpoint(state, stopwatch.spent())
             writer.describe(self.devices())  # more may have come
-            writer.finish(server, state, self.population.group, end)
+            writer.finish(_result(server, state, self.population.group, end))
         except Interrupted:
             writer.checkpoint(state, stopwatch.spent())
             raise
@@ -238,6 +240,42 @@ class Experiment:
         if self.config.run.report:
             write_run_page(finished)
         return finished
+
+
+def _result(server: Server, state: ServerState, group: Ints, end: str) -> Result:
+    """What a finished run leaves behind: the devices are asked once more, about every model."""
+    names, accuracy = server.models_by_devices(state)
+    of_model = dict(zip(names, accuracy, strict=True))
+    models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
+    own = server.evaluate(state).accuracy
+    return Result(
+        outcome=replace(_outcome(server, state, group, own, of_model[CONVENTIONAL]), accuracy_of=of_model),
+        ended_by=end,
+        tensors={name: server.trainer.named_tensors(model) for name, model in models.items()},
+        machine=machine.facts(),
+        wall=server.stopwatch.summary(),
+    )
+
+
+def _outcome(server: Server, state: ServerState, group: Ints, accuracy: Floats, conventional: Floats) -> Outcome:
+    """Where the run stands, for its metrics."""
+    clustering = server.config.clustering
+    everybody = len(group) == state.tree.device_count  # of devices that have just come, the group is not known yet
+    return Outcome(
+        policy=server.planner.policy.name,
+        method=clustering.thresholds if clustering.enabled else "none",
+        seed=server.config.run.seed,
+        model_bits=server.edge.model_bits,
+        planted=group if everybody and len(np.unique(group)) > 1 else None,
+        round=state.round,
+        seconds=state.seconds,
+        tree=state.tree,
+        participation=state.participation,
+        present_rounds=state.present_rounds,
+        energy_joules=state.energy_joules,
+        accuracy=accuracy,
+        conventional_accuracy=conventional,
+    )
 
 
 def run(

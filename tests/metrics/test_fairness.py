@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.metrics.fairness import adjusted_rand_index, gap, jain, worst_tenth
+from fedclade.metrics.fairness import gap, jain, worst_tenth
+from fedclade.metrics.groups import adjusted_rand_index
 
 
 @pytest.mark.parametrize(

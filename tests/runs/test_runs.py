@@ -18,7 +18,7 @@ from fedclade.runs import RunWriter, differences, free_folder
 from tiny_runs import executable, fedclade, files, outcome, refusal, tiny, tiny_file
 
 SUMMARY = """
-    policy, seed, devices, rounds, simulated_seconds, clusters, first_split_round, last_split_round,
+    policy, method, seed, devices, rounds, simulated_seconds, clusters, first_split_round, last_split_round,
     first_split_seconds, last_split_seconds, adjusted_rand_index, accuracy_min, accuracy_mean, accuracy_max,
     accuracy_gap, conventional_accuracy_min, conventional_accuracy_mean, jain_accuracy, jain_participation, uploads,
     upload_bits, energy_joules, wall_seconds

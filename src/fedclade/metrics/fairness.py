@@ -1,8 +1,12 @@
-"""How evenly devices are served, and how well the planted groups were found."""
+"""How well, and how evenly, devices are served."""
 
 import numpy as np
 
-from fedclade.core.arrays import Floats, Ints
+from fedclade.core.arrays import Floats
+from fedclade.metrics.metric import metric
+from fedclade.metrics.outcome import Outcome, known
+
+# -------------------------------------------------------------------------------- formulas
 
 
 def gap(values: Floats) -> float:
@@ -21,8 +25,105 @@ def jain(values: Floats) -> float:
     return 1.0 if squares == 0 else float(values.sum() ** 2 / (len(values) * squares))
 
 
-def adjusted_rand_index(planted: Ints, found: list[str]) -> float:
-    """1 when the clusters are exactly the planted groups, about 0 when they are unrelated."""
-    from sklearn.metrics import adjusted_rand_score  # slow to import, and wanted only at the end of a run
+# -------------------------------------------------------------------------------- metrics
 
-    return float(adjusted_rand_score(planted, found))
+
+@metric(
+    "accuracy_min",
+    "worst device (%)",
+    factor=100,
+    table="accuracy",
+    figure="accuracy",
+    every_round=True,
+    curve="accuracy/min",
+)
+def accuracy_min(outcome: Outcome) -> float:
+    """Test accuracy of the worst-served device under its cluster's model."""
+    return float(outcome.known_accuracy.min())
+
+
+@metric(
+    "accuracy_mean",
+    "mean device (%)",
+    factor=100,
+    table="accuracy",
+    figure="accuracy",
+    every_round=True,
+    curve="accuracy/mean",
+)
+def accuracy_mean(outcome: Outcome) -> float:
+    """Mean test accuracy of the devices under their clusters' models."""
+    return float(outcome.known_accuracy.mean())
+
+
+@metric(
+    "accuracy_max",
+    "best device (%)",
+    factor=100,
+    table="accuracy",
+    figure="accuracy",
+    every_round=True,
+    curve="accuracy/max",
+)
+def accuracy_max(outcome: Outcome) -> float:
+    """Test accuracy of the best-served device under its cluster's model."""
+    return float(outcome.known_accuracy.max())
+
+
+@metric(
+    "accuracy_gap",
+    "gap (points)",
+    factor=100,
+    table="fairness",
+    figure="fairness",
+    every_round=True,
+    curve="accuracy/gap",
+)
+def accuracy_gap(outcome: Outcome) -> float:
+    """Accuracy of the best-served device minus that of the worst-served."""
+    return gap(outcome.known_accuracy)
+
+
+@metric("accuracy_std", "std (points)", factor=100, table="fairness", figure="fairness")
+def accuracy_std(outcome: Outcome) -> float:
+    """Standard deviation of the devices' accuracies."""
+    return float(outcome.known_accuracy.std())
+
+
+@metric("accuracy_worst_tenth", "worst 10 % (%)", factor=100, table="fairness", figure="fairness")
+def accuracy_worst_tenth(outcome: Outcome) -> float:
+    """Mean accuracy of the worst-served tenth of the devices, at least one."""
+    return worst_tenth(outcome.known_accuracy)
+
+
+@metric("jain_accuracy", "Jain, accuracy", decimals=3, table="fairness", figure="fairness")
+def jain_accuracy(outcome: Outcome) -> float:
+    """Jain's index of the devices' accuracies: 1 when all are equal."""
+    return jain(outcome.known_accuracy)
+
+
+@metric("jain_participation", "Jain, participation", decimals=3, table="fairness", figure="fairness")
+def jain_participation(outcome: Outcome) -> float:
+    """Jain's index of how often devices uploaded, as a share of the rounds in which they were there."""
+    there = outcome.present_rounds > 0
+    return jain(outcome.participation[there] / outcome.present_rounds[there])
+
+
+@metric("conventional_accuracy_min", "worst device, one model (%)", factor=100, table=None, figure=None)
+def conventional_accuracy_min(outcome: Outcome) -> float:
+    """Test accuracy of the worst-served device under one model for all."""
+    return float(known(outcome.conventional_accuracy).min())
+
+
+@metric(
+    "conventional_accuracy_mean",
+    "mean device, one model (%)",
+    factor=100,
+    table=None,
+    figure=None,
+    every_round=True,
+    curve="accuracy/one_model_mean",
+)
+def conventional_accuracy_mean(outcome: Outcome) -> float:
+    """Mean test accuracy of the devices under one model for all."""
+    return float(known(outcome.conventional_accuracy).mean())

@@ -434,8 +434,7 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
 def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
     def number(name: str) -> float:
         value = summary[name]
-        assert isinstance(value, int | float)
-        return float(value)
+        return float(value) if isinstance(value, int | float) else float("nan")  # of devices that are all gone
 
     def line(label: str, text: str) -> Text:
         return Text(f"{label:<12}{text}")

@@ -16,10 +16,11 @@ checkpoint: rows of later rounds are dropped and made again, the same to the byt
 
 from fedclade.runs.directory import REAL_DEVICES, free_folder, write_beside
 from fedclade.runs.reader import Run, differences, open_run, read_config
-from fedclade.runs.writer import RunWriter
+from fedclade.runs.writer import Result, RunWriter
 
 __all__ = [
     "REAL_DEVICES",
+    "Result",
     "Run",
     "RunWriter",
     "differences",

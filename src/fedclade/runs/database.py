@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedclade.core.arrays import Floats
 from fedclade.core.errors import UserError
 from fedclade.core.state import EvaluationRecord, RoundRecord
+from fedclade.metrics.outcome import Outcome, known
 
 FORMAT = 2  # of run.db; another one is not read
 SCHEMA = f"""
@@ -193,7 +193,17 @@ def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
     ]
 
 
-def known(accuracy: Floats) -> Floats:
-    """Of the devices that told: a real one may be gone; where none told, all of them."""
-    told = ~np.isnan(accuracy)
-    return accuracy[told] if told.any() else accuracy
+def rows_of_models(outcome: Outcome) -> list[Row]:
+    """Accuracy of every model on every device, and whether the device is one of those it was made for."""
+    everyone = range(outcome.tree.device_count)
+    made_for = {name: set(outcome.tree.members(name).tolist()) for name in outcome.tree.nodes}
+    return [
+        {
+            "model": name,
+            "device": device,
+            "accuracy": float(accuracy[device]),
+            "member": int(device in made_for.get(name, everyone)),  # the conventional model is for all
+        }
+        for name, accuracy in outcome.accuracy_of.items()
+        for device in everyone
+    ]

@@ -3,24 +3,50 @@
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
 
 from fedclade.config import Config
-from fedclade.core import machine
-from fedclade.core.arrays import Floats, Ints
+from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
-from fedclade.core.state import CONVENTIONAL, RoundRecord, ServerState
-from fedclade.metrics import fairness
+from fedclade.core.state import RoundRecord, ServerState
+from fedclade.metrics import Metric, Outcome
+from fedclade.metrics.registry import summarise
 from fedclade.runs.checkpoint import read_state, write_state
-from fedclade.runs.database import PER_ROUND, insert, known, last_round, open_to_write, rows_of_round
+from fedclade.runs.database import PER_ROUND, insert, last_round, open_to_write, rows_of_models, rows_of_round
 from fedclade.runs.directory import DATABASE, MODELS, SUMMARY, TREE, make_directory, take_lock, write_json
-from fedclade.server import Server
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves behind when it ends."""
+
+    outcome: Outcome
+    ended_by: str  # why there was no further round
+    tensors: Mapping[str, Mapping[str, Singles]]  # every model as named arrays
+    own: Sequence[Metric] = ()  # metrics that the config names
+    machine: Mapping[str, str] = field(default_factory=dict)  # on which it was computed
+    wall: Mapping[str, float] = field(default_factory=dict)  # how long that took, and with what
+
+    def summary(self) -> dict[str, Any]:
+        """The headline numbers, one flat object; a value that does not exist is None."""
+        outcome = self.outcome
+        return {
+            "policy": outcome.policy,
+            "method": outcome.method,
+            "seed": outcome.seed,
+            "devices": outcome.tree.device_count,
+            "rounds": outcome.round,
+            "ended_by": self.ended_by,
+            **summarise(outcome, self.own),
+            **self.machine,
+            **self.wall,
+        }
 
 
 class RunWriter:
@@ -72,36 +98,18 @@ class RunWriter:
         """Write the state beside the last one, then switch to it."""
         write_state(self.folder, state, spent)
 
-    def finish(self, server: Server, state: ServerState, group: Ints, end: str) -> None:
+    def finish(self, result: Result) -> None:
         """Models, tree, models × devices, summary."""
-        folder = self.folder / MODELS
+        folder, outcome = self.folder / MODELS, result.outcome
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        flat = dict(state.models)
-        flat[CONVENTIONAL] = flat["0"] if state.conventional is None else state.conventional
-        for name, model in flat.items():
-            save_file(server.trainer.named_tensors(model), folder / f"{name}.safetensors")
-        write_json(self.folder / TREE, state.tree.to_json())
-
-        names, accuracy = server.models_by_devices(state)
-        everyone = range(len(group))
-        members = {name: set(state.tree.members(name).tolist()) for name in names if name != CONVENTIONAL}
-        rows = [
-            {
-                "model": name,
-                "device": device,
-                "accuracy": float(accuracy[i, device]),
-                "member": int(device in members.get(name, everyone)),
-            }
-            for i, name in enumerate(names)
-            for device in everyone
-        ]
+        for name, tensors in result.tensors.items():
+            save_file(dict(tensors), folder / f"{name}.safetensors")
+        write_json(self.folder / TREE, outcome.tree.to_json())
         with self._db:
             self._db.execute("DELETE FROM models")
-            insert(self._db, "models", rows)
-        summary = summarise(server, state, group, accuracy[names.index(CONVENTIONAL)], end)
-        summary |= server.stopwatch.summary() | machine.facts()
-        write_json(self.folder / SUMMARY, summary)
+            insert(self._db, "models", rows_of_models(outcome))
+        write_json(self.folder / SUMMARY, result.summary())
 
     def close(self) -> None:
         """Fold the write-ahead log into run.db, or else readers would make it again, and let go of the directory."""
@@ -109,40 +117,3 @@ class RunWriter:
             self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
         self._lock.close()
-
-
-def summarise(server: Server, state: ServerState, group: Ints, conventional: Floats, end: str) -> dict[str, Any]:
-    """The headline numbers of a finished run, one flat object."""
-    splits = sorted((node.split for node in state.tree.nodes.values() if node.split), key=lambda split: split.round)
-    accuracy, conventional = known(server.evaluate(state).accuracy), known(conventional)
-    uploads = int(state.participation.sum())
-    planted = len(np.unique(group)) > 1
-    there = state.present_rounds > 0
-    shares = state.participation[there] / state.present_rounds[there]  # of the rounds in which it could
-    return {
-        "policy": server.policy.name,
-        "seed": server.config.run.seed,
-        "devices": len(group),
-        "rounds": state.round,
-        "ended_by": end,
-        "simulated_seconds": state.seconds,
-        "clusters": len(state.tree.leaves()),
-        "first_split_round": splits[0].round if splits else None,
-        "last_split_round": splits[-1].round if splits else None,
-        "first_split_seconds": splits[0].seconds if splits else None,
-        "last_split_seconds": splits[-1].seconds if splits else None,
-        "adjusted_rand_index": fairness.adjusted_rand_index(group, state.tree.leaf_of()) if planted else None,
-        "accuracy_min": float(accuracy.min()),
-        "accuracy_mean": float(accuracy.mean()),
-        "accuracy_max": float(accuracy.max()),
-        "accuracy_gap": fairness.gap(accuracy),
-        "accuracy_std": float(accuracy.std()),
-        "accuracy_worst_tenth": fairness.worst_tenth(accuracy),
-        "conventional_accuracy_min": float(conventional.min()),
-        "conventional_accuracy_mean": float(conventional.mean()),
-        "jain_accuracy": fairness.jain(accuracy),
-        "jain_participation": fairness.jain(shares),
-        "uploads": uploads,
-        "upload_bits": uploads * server.edge.model_bits,
-        "energy_joules": float(state.energy_joules.sum()),
-    }

@@ -17,7 +17,7 @@ from fedclade.core.state import ServerState
 from fedclade.data import build_population
 from fedclade.edge import SimulatedEdge
 from fedclade.edge.latency import local_steps
-from fedclade.metrics.fairness import adjusted_rand_index
+from fedclade.metrics.groups import adjusted_rand_index
 from fedclade.server import Server
 from fedclade.theory import (
     Constants,

@@ -1,0 +1,45 @@
+"""Where a run stands after a round: all that a metric may look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedclade.clustering.tree import Split, Tree
+from fedclade.core.arrays import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a run up to one of its rounds. Entry k of every array belongs to device k."""
+
+    policy: str  # who takes part
+    method: str  # how clusters are found
+    seed: int
+    model_bits: float  # size of one upload
+    planted: Ints | None  # the group that each device was put into; None: there is only one, or nobody knows
+    round: int  # rounds done
+    seconds: float  # on the simulated clock
+    tree: Tree  # clusters, past and present
+    participation: Ints  # uploads of each device
+    present_rounds: Ints  # rounds in which the device was there
+    energy_joules: Floats  # spent by each device
+    accuracy: Floats  # of its cluster's model on its test data; NaN: it did not answer
+    conventional_accuracy: Floats  # the same of the one model for all
+    accuracy_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
+
+    @property
+    def known_accuracy(self) -> Floats:
+        """``accuracy`` of the devices that answered."""
+        return known(self.accuracy)
+
+    @property
+    def splits(self) -> list[Split]:
+        """All splits there were, in the order of their rounds."""
+        return sorted((node.split for node in self.tree.nodes.values() if node.split), key=lambda split: split.round)
+
+
+def known(accuracy: Floats) -> Floats:
+    """Of the devices that answered: a real one may be gone; where none answered, all of them."""
+    told = ~np.isnan(accuracy)
+    return accuracy[told] if told.any() else accuracy
