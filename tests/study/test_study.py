@@ -15,9 +15,10 @@ from browser import browser
 from data_builders import error_line
 from fedclade import Experiment
 from fedclade import config as configuration
+from fedclade.metrics.registry import METRICS
 from fedclade.report.comparison import write_comparison, write_comparison_page
 from fedclade.report.tables import latex, markdown, tables
-from fedclade.study import METRICS, Comparison, Job, carry_out, collect, paired, plan_jobs, prepare, spread
+from fedclade.study import Comparison, Job, carry_out, collect, paired, plan_jobs, prepare, spread
 from tiny_runs import TINY, fedclade, files, refusal, tiny_file
 
 FEW = (

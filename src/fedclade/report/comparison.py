@@ -7,7 +7,7 @@ from pathlib import Path
 from fedclade.report.figures import write_figures
 from fedclade.report.page import Json, made_from, models_data, rounded, write_page
 from fedclade.report.tables import tables, write_tables
-from fedclade.study import METRICS, Comparison, Curves, Job, spread
+from fedclade.study import Comparison, Curves, Job, spread
 
 
 def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:
@@ -78,14 +78,14 @@ def _curves(curves: Curves) -> Json:
 
 
 def _metrics(comparison: Comparison) -> Json:
-    rows = spread(comparison)
-    found: dict[str, dict[str, dict[str, Json]]] = {name: {} for name in METRICS}
+    metrics, rows = comparison.metrics, spread(comparison)
+    found: dict[str, dict[str, dict[str, Json]]] = {name: {} for name in metrics}
     for row in rows.to_dict("records"):
-        factor = METRICS[row["metric"]].factor
+        factor = metrics[row["metric"]].factor
         mean, deviation = rounded([factor * row["mean"], factor * row["std"]])
         of_size = found[row["metric"]].setdefault(str(row["devices"]), {})
         of_size[row["contender"]] = {"mean": mean, "std": deviation}
-    return {name: {"title": METRICS[name].title, "values": values} for name, values in found.items()}
+    return {name: {"title": metrics[name].title, "values": values} for name, values in found.items()}
 
 
 def _run(job: Job, out: Path) -> Json:

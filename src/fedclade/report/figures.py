@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fedclade.core.state import CONVENTIONAL
-from fedclade.study import METRICS, Comparison, spread
+from fedclade.metrics import Metric
+from fedclade.study import Comparison, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,17 +24,6 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
 PANELS = 4  # side by side
-DOTS = {
-    "accuracy": (("accuracy_min", "accuracy_mean", "accuracy_max"),),
-    "speed": (
-        ("first_split_round", "last_split_round", "rounds_to_target"),
-        ("first_split_seconds", "last_split_seconds", "seconds_to_target"),
-    ),
-    "fairness": (
-        ("accuracy_gap", "accuracy_std", "accuracy_worst_tenth", "jain_accuracy"),
-        ("jain_participation", "simulated_seconds", "energy_joules", "upload_bits"),
-    ),
-}
 STYLE: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7,
@@ -86,8 +76,11 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, tuple[float, float],
         if devices == smallest:
             file = f"models-K{devices}-{name.replace(':', '-')}"
             yield file, (PAGE_INCHES, 2.2), partial(_models, run.models, f"{name}, K = {devices}")
-    for name, panels in DOTS.items():
-        yield name, (PAGE_INCHES, 0.4 + 1.7 * len(panels)), partial(_dots, comparison, panels)
+    shown = comparison.metrics.values()
+    for name in dict.fromkeys(metric.figure for metric in shown if metric.figure):
+        metrics = [metric for metric in shown if metric.figure == name]
+        rows = math.ceil(len(metrics) / PANELS)
+        yield name, (PAGE_INCHES, 0.4 + 1.7 * rows), partial(_dots, comparison, metrics, rows)
 
 
 def _look(comparison: Comparison, name: str) -> tuple[str, str, str]:
@@ -144,19 +137,21 @@ def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
     figure.colorbar(shown, pad=0.01)
 
 
-def _dots(comparison: Comparison, metrics: tuple[tuple[str, ...], ...], figure: "Figure") -> None:
+def _dots(comparison: Comparison, metrics: list[Metric], rows: int, figure: "Figure") -> None:
     """Figures 3 to 5: one panel a metric, K along the axis, mean over seeds with the spread as whiskers."""
     table = spread(comparison)
-    grid = figure.subplots(len(metrics), len(metrics[0]), squeeze=False)
+    grid = figure.subplots(rows, math.ceil(len(metrics) / rows), squeeze=False)
     names = comparison.contenders
-    for axes, metric in zip(grid.flat, (metric for row in metrics for metric in row), strict=True):
-        _panel(axes, comparison, table[table["metric"] == metric].set_index(["contender", "devices"]), metric)
+    for axes, metric in zip(grid.flat, metrics, strict=False):
+        _panel(axes, comparison, table[table["metric"] == metric.name].set_index(["contender", "devices"]), metric)
+    for axes in grid.flat[len(metrics) :]:
+        axes.set_visible(False)
     handles, _ = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5))
 
 
-def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: str) -> None:
-    names, sizes, scale = comparison.contenders, comparison.sizes, METRICS[metric].factor
+def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: Metric) -> None:
+    names, sizes, scale = comparison.contenders, comparison.sizes, metric.factor
     for i, name in enumerate(names):
         colour, marker, dash = _look(comparison, name)
         filled = colour if dash == DASHES[0] else "white"
@@ -174,7 +169,7 @@ def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: st
             capsize=1.5,
             label=name,
         )
-    axes.set_title(METRICS[metric].title)
+    axes.set_title(metric.title)
     axes.set_xticks(range(len(sizes)), [f"K = {devices}" for devices in sizes])
     axes.set_xlim(-0.5, len(sizes) - 0.5)
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from fedclade.metrics import Metric
+from fedclade.metrics.registry import TABLES
 from fedclade.runs import write_beside
-from fedclade.study import METRICS, TABLES, Comparison, Metric, paired, spread
+from fedclade.study import Comparison, paired, spread
 
 NOTHING = "–"
 Row = Mapping[Any, Any]
@@ -35,34 +37,42 @@ class ReadyTable:
 def tables(comparison: Comparison) -> list[ReadyTable]:
     """Means over seeds ± standard deviation, (3/5) where only so many seeds came to it; then the differences."""
     against = comparison.config.compare.against
-    means = _ready(spread(comparison), "{name}", "{title}", "mean", _mean)
+    metrics = comparison.metrics
+    means = _ready(metrics, spread(comparison), "{name}", "{title}", "mean", _mean)
     note = f"{{title}}: difference to {against}, seed by seed, with its 95 % interval"
-    return means + _ready(paired(comparison), "{name}-difference", note, "difference", _difference)
+    return means + _ready(metrics, paired(comparison), "{name}-difference", note, "difference", _difference)
 
 
 def _ready(
-    frame: pd.DataFrame, name: str, title: str, value: str, show: Callable[[Row, Metric], str]
+    metrics: Mapping[str, Metric],
+    frame: pd.DataFrame,
+    name: str,
+    title: str,
+    value: str,
+    show: Callable[[Row, Metric], str],
 ) -> list[ReadyTable]:
-    """A long frame as one table for each of ``TABLES``."""
+    """A long frame as one table for each of ``TABLES`` that has metrics."""
     if frame.empty:
         return []
     rows = {(row["devices"], row["contender"], row["metric"]): row for row in frame.to_dict("records")}
     who = list(dict.fromkeys((devices, name) for devices, name, _ in rows))
 
-    def cell(key: tuple[int, str], metric: str) -> Cell:
-        found = rows[(*key, metric)]
+    def cell(key: tuple[int, str], metric: Metric) -> Cell:
+        found = rows[(*key, metric.name)]
         if pd.isna(found[value]):
             return Cell(NOTHING, None)
-        return Cell(show(found, METRICS[metric]), METRICS[metric].factor * found[value])
+        return Cell(show(found, metric), metric.factor * found[value])
 
+    by_table = {table: [metric for metric in metrics.values() if metric.table == table] for table in TABLES}
     return [
         ReadyTable(
             name.format(name=table),
-            title.format(title=about),
-            [METRICS[metric].title for metric in metrics],
-            [(*key, [cell(key, metric) for metric in metrics]) for key in who],
+            title.format(title=TABLES[table]),
+            [metric.title for metric in columns],
+            [(*key, [cell(key, metric) for metric in columns]) for key in who],
         )
-        for table, (about, metrics) in TABLES.items()
+        for table, columns in by_table.items()
+        if columns
     ]
 
 

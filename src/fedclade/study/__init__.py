@@ -11,18 +11,14 @@ meet the same world, and their differences are their own.
 """
 
 from fedclade.study.execute import carry_out, cores
-from fedclade.study.metrics import METRICS, TABLES, Metric
 from fedclade.study.plan import CONFIG, Job, contenders, plan_jobs, prepare, read_comparison
 from fedclade.study.summarise import Comparison, Curves, collect, paired, spread
 
 __all__ = [
     "CONFIG",
-    "METRICS",
-    "TABLES",
     "Comparison",
     "Curves",
     "Job",
-    "Metric",
     "carry_out",
     "collect",
     "contenders",

@@ -10,8 +10,9 @@ import pandas as pd
 from fedclade.config import Config
 from fedclade.core.arrays import Floats
 from fedclade.core.errors import UserError
+from fedclade.metrics import Metric
+from fedclade.metrics.registry import compared
 from fedclade.runs import Run
-from fedclade.study.metrics import METRICS
 from fedclade.study.plan import Job, contenders
 from fedclade.study.statistics import bootstrap_interval, mean_over_time
 
@@ -40,6 +41,7 @@ class Comparison:
     curves: dict[tuple[int, str], Curves]
     moments: dict[int, Floats]  # per K, in simulated seconds
     first: dict[tuple[int, str], Run]  # the first finished seed of each
+    metrics: dict[str, Metric]  # what is told of them, table by table
 
     @property
     def sizes(self) -> list[int]:
@@ -54,18 +56,19 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
         raise UserError("no run of this comparison is finished yet")
     target = config.compare.target_accuracy
     rounds = {job: run.rounds for job, run in finished.items()}
+    metrics = compared()
     rows = [
         {
             "devices": job.devices,
             "contender": job.contender,
             "seed": job.seed,
-            **{name: run.summary[name] for name in METRICS if not name.endswith("_to_target")},
+            **{name: run.summary[name] for name, metric in metrics.items() if metric.compute is not None},
             **_reached(rounds[job], target),
         }
         for job, run in finished.items()
     ]
     names = list(contenders(config.compare))
-    frame = pd.DataFrame(rows).astype(dict.fromkeys(METRICS, np.float64))
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(metrics, np.float64))
     curves, moments, first = {}, {}, {}
     for devices in sorted({job.devices for job in finished}):
         here = [job for job in finished if job.devices == devices]
@@ -76,7 +79,7 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
             if seeds:
                 first[devices, name] = finished[seeds[0]]
                 curves[devices, name] = _curves([rounds[job] for job in seeds], finished[seeds[0]], moments[devices])
-    return Comparison(config, names, frame, curves, moments, first)
+    return Comparison(config, names, frame, curves, moments, first, metrics)
 
 
 def _end(rounds: pd.DataFrame) -> "pd.Series[float]":
@@ -120,7 +123,7 @@ def spread(comparison: Comparison) -> pd.DataFrame:
     """Mean and standard deviation over seeds, a row for each K, contender and metric; ``count`` seeds have a value."""
     rows: list[dict[str, Any]] = []
     for (devices, name), part in _groups(comparison):
-        for metric in METRICS:
+        for metric in comparison.metrics:
             values = part[metric].dropna()
             rows.append(
                 {
@@ -145,7 +148,7 @@ def paired(comparison: Comparison) -> pd.DataFrame:
         if name == against or (devices, against) not in groups:
             continue
         theirs = groups[devices, against].set_index("seed")
-        for metric in METRICS:
+        for metric in comparison.metrics:
             difference = (part.set_index("seed")[metric] - theirs[metric]).dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(difference) or (None, None)
             rows.append(
