@@ -84,7 +84,7 @@ def test_the_whole_bandwidth_may_be_shared_in_any_way(slots, seed):
     assert found.timeline.end[on] - found.timeline.start[on] == pytest.approx(lasts)
     assert found.upload_joules[on] == pytest.approx(lasts * slots.uplink.power_max_w)
     assert found.compute_joules[on] == pytest.approx(slots.effort.compute_joules[on] / 1.5**2)
-    assert found.timeline.lower_bound <= found.timeline.makespan * (1 + 1e-9)
+    assert found.timeline.lower_bound <= found.timeline.makespan
 
 
 def test_a_wider_sub_channel_by_hand():
@@ -131,6 +131,7 @@ BROKEN = {
     "twice": (changed(device=lambda ids: np.where(ids == 1, 0, ids)), "must name devices"),
     "backwards": (changed(device=lambda ids: ids[::-1]), "each once and in this order"),
     "short": (changed(device=lambda ids: ids[:-1]), "must name devices"),
+    "no starts": (changed(start=lambda start: start[:3]), r"timeline.start must have the shape \(8,\), not \(3,\)"),
     "missing": (changed(missed=lambda missed: missed | (np.arange(8) == 2)), "exactly those devices upload"),
     "free": (lambda slots: replace(fixed(slots), upload_joules=-np.ones(8)), "upload_joules must be one finite"),
     "unknown": (lambda slots: replace(fixed(slots), compute_joules=np.full(8, np.nan)), "compute_joules must be one"),

@@ -32,13 +32,16 @@ def _of_form(slots: Slots, found: Allocation) -> Iterator[str]:
     devices, timeline = slots.timeline.device, found.timeline
     if not np.array_equal(timeline.device, devices):
         yield f"must name devices {devices.tolist()}, each once and in this order, not {timeline.device.tolist()}"
+    for name, planned in vars(slots.timeline).items():
+        if np.shape(getattr(timeline, name)) != np.shape(planned):
+            yield f"timeline.{name} must have the shape {np.shape(planned)}, not {np.shape(getattr(timeline, name))}"
     if not np.array_equal(timeline.missed, slots.timeline.missed):
         yield "must let exactly those devices upload that do so in the timeline it was given"
     for name, values in (("compute_joules", found.compute_joules), ("upload_joules", found.upload_joules)):
         if np.shape(values) != devices.shape or not (np.isfinite(values) & (np.asarray(values) >= 0)).all():
             yield f"{name} must be one finite number of at least 0 for each of {len(devices)} devices"
-    width = found.bandwidth_hz
-    if width is not None and (np.shape(width) != devices.shape or not (width[~timeline.missed] > 0).all()):
+    width = np.ones(len(devices)) if found.bandwidth_hz is None else np.asarray(found.bandwidth_hz)
+    if width.shape != devices.shape or not (width[~timeline.missed] > 0).all():
         yield f"bandwidth_hz must be one number above 0 for each of {len(devices)} devices"
 
 
@@ -69,8 +72,9 @@ def _of_limits(slots: Slots, found: Allocation) -> Iterator[str]:
     earliest = np.where(waits, planned.ready, effort.compute_shortest)
     shortest, longest = effort.upload_shortest, effort.upload_longest
     if found.bandwidth_hz is not None:
-        shortest = slots.uplink.seconds(found.bandwidth_hz, slots.uplink.power_max_w)
-        longest = slots.uplink.seconds(found.bandwidth_hz, slots.uplink.power_min_w)
+        width = np.where(on, found.bandwidth_hz, slots.uplink.subchannel_hz)
+        shortest = slots.uplink.seconds(width, slots.uplink.power_max_w)
+        longest = slots.uplink.seconds(width, slots.uplink.power_min_w)
     devices, lasts = timeline.device[on], timeline.end[on] - timeline.start[on]
     yield from _first(devices, timeline.ready[on] < earliest[on] - tolerance, "computes faster than it can")
     yield from _first(devices, lasts < shortest[on] - tolerance, "sends louder than its limit")
@@ -82,7 +86,7 @@ def _of_bandwidth(slots: Slots, found: Allocation) -> Iterator[str]:
     if found.bandwidth_hz is None:
         return
     timeline, on = found.timeline, ~found.timeline.missed
-    width, limit = found.bandwidth_hz[on], slots.uplink.bandwidth_hz
+    width, limit = np.asarray(found.bandwidth_hz)[on], slots.uplink.bandwidth_hz
     used = most_at_once(timeline.start[on], timeline.end[on] - _tolerance(timeline), width)
     if used > limit * (1 + ROUNDING):
         yield f"uses {used:.6g} Hz at once of a bandwidth of {limit:.6g} Hz"

@@ -131,7 +131,7 @@ def with_lower_bound(timeline: Timeline, upload: Floats, subchannels: int) -> Ti
     return replace(
         timeline,
         largest_latency=float((ready + upload).max(initial=0.0)),
-        lower_bound=lower_bound(ready, upload, subchannels),
+        lower_bound=min(lower_bound(ready, upload, subchannels), timeline.makespan),  # sums round differently
     )
 
 
