@@ -1,12 +1,14 @@
 """``fedclade run`` and ``show-run`` through their entry point."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedclade import open_run
-from tiny_runs import Answer, fedclade, outcome
+from tiny_runs import Answer, fedclade, outcome, refusal
 
 
 def test_run_prints_progress_and_tables_as_plain_text_where_there_is_no_terminal(here):
@@ -71,3 +73,64 @@ def test_a_signal_stops_the_run_says_how_to_go_on_and_loses_no_round(signals, co
     Path("signals").unlink()
     assert fedclade("run", "--resume", "mine", "-q") == Answer(0, "mine\n", "")
     assert outcome(here / "mine") == outcome(here / "whole")
+
+
+# -------------------------------------------------------------------------------- progress for a program
+
+
+def events(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_progress_as_json_is_one_object_a_line_and_nothing_else(here):
+    answer = fedclade("run", "tiny.toml", "--progress", "json", "--out", "mine", "--set", "run.evaluate_every=3")
+    assert (answer.code, answer.err) == (0, "")
+    began, *rounds, ended = events(answer.out)
+    run = open_run("mine")
+    assert began == {"event": "began", "run": "mine", "rounds": 3, "seed": 1}
+    assert [(told["event"], told["round"], told["rounds"]) for told in rounds] == [("round", n, 3) for n in (1, 2, 3)]
+    assert [told["seconds"] for told in rounds] == (run.rounds["start_seconds"] + run.rounds["seconds"]).tolist()
+    assert [told["accuracy_mean"] for told in rounds] == [None, None, run.summary["accuracy_mean"]]
+    assert rounds[2]["accuracy_min"] == run.summary["accuracy_min"]
+    assert ended == {"event": "ended", "run": "mine", **run.summary}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("tiny.toml --set run.rounds=0", "--set run.rounds = 0: must be at least 1"),
+        ("--resume nowhere", "nowhere: no run here (config.toml is missing)"),
+        ("tiny.toml --quiet", "--progress json ends with the summary: leave out --quiet and --json"),
+    ],
+)
+def test_a_mistake_is_told_to_the_program_too(words, message, here):
+    answer = fedclade("run", *words.split(), "--progress", "json")
+    assert (answer.code, answer.err) == (2, f"fedclade: {message}\n")
+    assert events(answer.out) == [{"event": "failed", "kind": "user-error", "message": message}]
+
+
+def test_an_unknown_form_of_progress_is_refused(here):
+    assert "'xml' is not one of 'text', 'json'" in refusal("run", "tiny.toml", "--progress", "xml")
+
+
+def test_a_crash_is_told_to_the_program_and_its_traceback_to_the_person(here):
+    Path("bad.py").write_text("def spoilt(situation):\n    raise RuntimeError('out of\\nluck')\n")
+    words = [sys.executable, "-m", "fedclade", "run", "tiny.toml", "--set", "scheduling.policy=bad:spoilt"]
+    done = subprocess.run([*words, "--progress", "json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    began, failed = events(done.stdout)
+    assert began["event"] == "began"
+    assert failed == {"event": "failed", "kind": "crashed", "message": "RuntimeError: out of luck"}
+
+
+@pytest.mark.parametrize(("signals", "code"), [("SIGTERM", 143), ("SIGTERM SIGTERM", 130)])
+def test_an_interruption_is_told_to_the_program(signals, code, here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    Path("stopper.py").write_text(STOPPER)
+    Path("signals").write_text(signals)
+    answer = fedclade("run", "tiny.toml", "--set", "scheduling.policy=stopper:stop", "--progress", "json")
+    assert answer.code == code
+    told = events(answer.out)
+    assert [event["event"] for event in told] == ["began", "round", "failed"]
+    assert told[-1]["kind"] == "interrupted"

@@ -52,8 +52,8 @@ def compare(
     except Interrupted:
         print("Stopped; all finished rounds are kept. Go on with the same command.", file=sys.stderr)
         raise typer.Exit(128 + signals.number) from None
-    for job, message in failed.items():
-        print(f"fedclade: failed: {job}: {message}; more in {job.folder / 'failure.txt'}", file=sys.stderr)
+    for job, failure in failed.items():
+        print(f"fedclade: failed: {job}: {failure}; more in {job.folder / 'failure.txt'}", file=sys.stderr)
     _print_comparison(screen, folder)
     if failed:
         raise typer.Exit(1)

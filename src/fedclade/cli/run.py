@@ -4,6 +4,8 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +13,19 @@ import typer
 
 from fedclade import config as configuration
 from fedclade.cli.common import AsJson, Overrides, Signals, console, print_run
+from fedclade.cli.progress import failures_told, say, say_round
 from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
-    from fedclade.simulation import OnRound, Progress
+    from fedclade.runs import Run
+    from fedclade.simulation import Experiment, OnRound, Progress
+
+
+class Form(StrEnum):
+    """How a run's progress is told."""
+
+    text = "text"
+    json = "json"
 
 
 def run(
@@ -27,66 +38,95 @@ def run(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print the run's path only")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="write DIR/tensorboard too")] = False,
+    progress: Annotated[Form, typer.Option(help="for a person, or one JSON object a line for a program")] = Form.text,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a run, with progress; Ctrl-C checkpoints it, --resume goes on."""
-    if resume is not None and (out is not None or overwrite):
-        raise UserError("--resume goes on in its own directory: leave out --out and --overwrite")
+    by_line, silent = progress is Form.json, quiet or as_json
+    signals = Signals()
+    try:
+        with failures_told() if by_line else contextlib.nullcontext():
+            if resume is not None and (out is not None or overwrite):
+                raise UserError("--resume goes on in its own directory: leave out --out and --overwrite")
+            if by_line and silent:
+                raise UserError("--progress json ends with the summary: leave out --quiet and --json")
+            experiment, folder = _experiment(source, overrides, out, resume, signals)
+            telling = _telling(experiment, folder, progress, silent, tensorboard)
+            finished = _simulate(experiment, folder, resume is not None, overwrite, signals, telling)
+    except Interrupted:
+        raise typer.Exit(128 + signals.number) from None
+    if by_line:
+        say("ended", run=str(folder), **finished.summary)
+    elif as_json:
+        print(json.dumps({"run": str(folder), **finished.summary}, indent=1))
+    elif quiet:
+        print(folder)
+    else:
+        print_run(console(), folder)
+
+
+def _experiment(
+    source: str | None, overrides: list[str], out: Path | None, resume: Path | None, signals: Signals
+) -> "tuple[Experiment, Path]":
+    """What is to be run, and the directory."""
     if resume is None:
         configuration.load(source or "quickstart", overrides)  # a typo should not wait for torch
 
-    from fedclade.report import terminal
     from fedclade.runs import REAL_DEVICES, free_folder, read_config
     from fedclade.simulation import Experiment
 
-    signals = Signals()
     if resume is not None:
         read_config(resume)  # says so if there is no run
         if (resume / REAL_DEVICES).is_file():
             raise UserError(f"{resume}: a run of real devices: go on with flwr run … -c 'resume=\"{resume}\"'")
         source = source or str(resume / "config.toml")
     experiment = Experiment(source or "quickstart", overrides, stop_requested=signals.received)
-    folder = resume or out or free_folder(Path("runs"), experiment.name)
-    screen = console(quiet or as_json)
-    if not (quiet or as_json):
-        for warning in experiment.plan().warnings:
-            screen.print(f"Warning: {warning}.", style="yellow", soft_wrap=True)
-    try:
-        with (
-            signals,
-            terminal.ProgressDisplay(screen, experiment.config.run.rounds) as display,
-            _tensorboard(folder if tensorboard else None) as board,
-        ):
-
-            def on_round(progress: "Progress") -> None:
-                display(progress)
-                board(progress)
-
-            if resume is not None:
-                finished = experiment.resume(folder, on_round=on_round)
-            else:
-                finished = experiment.run(folder, overwrite=overwrite, on_round=on_round)
-    except Interrupted:
-        print(
-            f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}",
-            file=sys.stderr,
-        )
-        raise typer.Exit(128 + signals.number) from None
-    if as_json:
-        print(json.dumps({"run": str(folder), **finished.summary}, indent=1))
-    elif quiet:
-        print(folder)
-    else:
-        print_run(screen, folder)
+    return experiment, resume or out or free_folder(Path("runs"), experiment.name)
 
 
 @contextlib.contextmanager
-def _tensorboard(folder: Path | None) -> "Iterator[OnRound]":
-    """What is to be told of each round for TensorBoard; nothing, where it was not asked for."""
-    if folder is None:
-        yield lambda progress: None
-        return
-    from fedclade.report.tensorboard import TensorBoard
+def _telling(
+    experiment: "Experiment", folder: Path, form: Form, silent: bool, tensorboard: bool
+) -> "Iterator[OnRound]":
+    """Whatever is to be told of each round: to a person or a program, and to TensorBoard."""
+    from fedclade.report import terminal
 
-    with TensorBoard(folder) as board:
-        yield board
+    config, listeners = experiment.config, list["OnRound"]()
+    with contextlib.ExitStack() as stack:
+        if form is Form.json:
+            say("began", run=str(folder), rounds=config.run.rounds, seed=config.run.seed)
+            listeners.append(say_round)
+        else:
+            screen = console(silent)
+            for warning in () if silent else experiment.plan().warnings:
+                screen.print(f"Warning: {warning}.", style="yellow", soft_wrap=True)
+            listeners.append(stack.enter_context(terminal.ProgressDisplay(screen, config.run.rounds)))
+        if tensorboard:
+            from fedclade.report.tensorboard import TensorBoard
+
+            listeners.append(stack.enter_context(TensorBoard(folder)))
+
+        def on_round(progress: "Progress") -> None:
+            for listener in listeners:
+                listener(progress)
+
+        yield on_round
+
+
+def _simulate(
+    experiment: "Experiment",
+    folder: Path,
+    resuming: bool,
+    overwrite: bool,
+    signals: Signals,
+    telling: "AbstractContextManager[OnRound]",
+) -> "Run":
+    """Run to the end, or until a signal comes; then say how to go on."""
+    try:
+        with signals, telling as on_round:
+            if resuming:
+                return experiment.resume(folder, on_round=on_round)
+            return experiment.run(folder, overwrite=overwrite, on_round=on_round)
+    except Interrupted:
+        print(f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}", file=sys.stderr)
+        raise

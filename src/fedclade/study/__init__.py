@@ -10,7 +10,7 @@ Populations, devices and channels are drawn by seed, purpose and round, never by
 meet the same world, and their differences are their own.
 """
 
-from fedclade.study.execute import carry_out, cores
+from fedclade.study.execute import Failure, FailureKind, carry_out, cores
 from fedclade.study.plan import CONFIG, Job, contenders, plan_jobs, prepare, read_comparison
 from fedclade.study.summarise import Comparison, Curves, collect, paired, spread
 
@@ -18,6 +18,8 @@ __all__ = [
     "CONFIG",
     "Comparison",
     "Curves",
+    "Failure",
+    "FailureKind",
     "Job",
     "carry_out",
     "collect",
