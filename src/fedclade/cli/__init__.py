@@ -3,7 +3,6 @@
 Each command is a function in a file of its own, which imports torch, pandas and the like when it is called.
 """
 
-import os
 import sys
 import warnings
 from typing import Annotated
@@ -52,9 +51,6 @@ def main() -> None:
             raise
         print(f"fedclade: {error.format_message()} (see: fedclade --help)", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
