@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import fedclade
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/paper.md", "docs/clustering.md")
+PAGES = ("README.md", "docs/paper.md", "docs/clustering.md", "docs/progress.md")
 
 
 def blocks(page: str, language: str) -> list[str]:

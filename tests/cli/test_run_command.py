@@ -21,6 +21,16 @@ def test_run_prints_progress_and_tables_as_plain_text_where_there_is_no_terminal
     assert answer.out.splitlines()[-1].split() == ["Run", "runs/tiny"]
 
 
+def test_a_custom_setting_is_kept_with_the_run_and_shown_on_its_page(here):
+    words = ("--set", "custom.step=[3, 4]", "--set", "run.rounds=1", "--set", "run.report=true")
+    assert fedclade("run", "tiny.toml", "-q", "--out", "mine", *words).code == 0
+    assert open_run("mine").config.custom == {"step": (3, 4)}
+    assert '["custom.step","(3, 4)","a setting of your own"]' in Path("mine/report.html").read_text("utf-8")
+    assert "was started with custom.step = (3, 4), not 5" in refusal(
+        "run", "mine/config.toml", "--resume", "mine", "--set", "custom.step=5"
+    )
+
+
 def test_quiet_prints_the_path_only_and_every_run_gets_a_folder_of_its_own(here):
     paths = [fedclade("run", "tiny.toml", "--quiet", "--set", "run.rounds=1").out for _ in range(2)]
     assert paths == ["runs/tiny\n", "runs/tiny-2\n"]

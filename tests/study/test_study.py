@@ -72,6 +72,12 @@ def test_every_contender_meets_every_size_with_every_seed_seed_by_seed(jobs):
         assert job.config.training.workers == 1
 
 
+def test_custom_settings_reach_every_run_and_may_differ_between_contenders(tmp_path):
+    config = comparing("custom.step=3", 'compare.variants=["wide: custom.step=5; custom.mode=fast"]')
+    found = {job.contender: job.config.custom for job in prepare(config, tmp_path / "mine")}
+    assert found == {"fair": {"step": 3}, "random": {"step": 3}, "wide": {"step": 5, "mode": "fast"}}
+
+
 def test_with_one_seed_all_meet_the_same_devices_data_and_channels(comparison, jobs):
     def world(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
         experiment = Experiment(job.config)
