@@ -19,14 +19,15 @@ from fedclade.core import machine
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
-from fedclade.core.state import CONVENTIONAL, RoundRecord, ServerState
+from fedclade.core.state import CONVENTIONAL, EvaluationRecord, RoundRecord, ServerState
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.data import Population, build_population
 from fedclade.edge import Links, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
 from fedclade.fleet.simulated import StopRequested, Trainer
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
-from fedclade.metrics import Outcome
+from fedclade.metrics import Metric, Outcome
+from fedclade.metrics.registry import every_round, find_metrics
 from fedclade.models import build_model
 from fedclade.report.page import write_run_page
 from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
@@ -65,6 +66,7 @@ class Progress:
     wall_seconds: float  # since this process began the run
     done_before: int  # rounds done by earlier processes
     samples_per_second: float  # trained, by the wall clock
+    metrics: Mapping[Metric, float]  # those of every round, where the round was evaluated
 
 
 OnRound = Callable[[Progress], None]
@@ -119,6 +121,11 @@ class Experiment:
         module = build_model(self.config.model, (channels, height, width), population.classes, self.config.run.seed)
         parameters = sum(weights.numel() for weights in module.parameters())
         return SimulatedEdge(self.config, samples, population.bits_per_sample, parameters)
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The config's own metrics."""
+        return find_metrics(self.config.run.metrics)
 
     @cached_property
     def server(self) -> Server:
@@ -181,7 +188,7 @@ class Experiment:
 
     def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
-        server = self.server  # whatever is wrong with the config shows before a directory is made
+        server, _ = self.server, self.metrics  # whatever is wrong with the config shows before a directory is made
         folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
         chosen = {"engine": self.engine.name, "workers": self.engine.workers}
         training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
@@ -201,6 +208,7 @@ class Experiment:
         if other := machine.differences(run.machine, machine.facts()):
             warnings.warn(f"{folder}: {other}", stacklevel=2)
         self.config = run.config
+        _ = self.metrics  # shows what is wrong with them before anything is written
         writer, state, spent = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
         return self._go_on(writer, state, spent, on_round)
 
@@ -209,7 +217,7 @@ class Experiment:
     ) -> Run:
         server, begun, done_before = self.server, time.perf_counter(), state.round
         server.stopwatch = stopwatch = Stopwatch(spent)
-        writer.describe(self.devices())
+        writer.describe(self.devices(), self.metrics)
         try:
             while (end := server.finished(state)) is None:
                 result = server.step(state)
@@ -217,19 +225,21 @@ class Experiment:
                     end = "time budget"
                     break
                 state, record = result
+                told = self._told(server, state, record.evaluation)
+                own = {metric.name: value for metric, value in told.items() if metric in self.metrics}
                 with stopwatch.measure("disk"):
-                    writer.record(record, len(state.tree.leaves()))
+                    writer.record(record, len(state.tree.leaves()), own)
                     if state.round % self.config.run.checkpoint_every == 0:
                         writer.checkpoint(state, stopwatch.spent())
                 if on_round:
                     wall_seconds = time.perf_counter() - begun
                     speed = stopwatch.summary()["wall_samples_per_second"]
-                    on_round(Progress(record, state, self.config.run.rounds, wall_seconds, done_before, speed))
+                    on_round(Progress(record, state, self.config.run.rounds, wall_seconds, done_before, speed, told))
                 if self._stop_requested():
                     raise Interrupted
             writer.checkpoint(state, stopwatch.spent())
-            writer.describe(self.devices())  # more may have come
-            writer.finish(_result(server, state, self.population.group, end))
+            writer.describe(self.devices(), self.metrics)  # more devices may have come
+            writer.finish(replace(_result(server, state, self.population.group, end), own=self.metrics))
         except Interrupted:
             writer.checkpoint(state, stopwatch.spent())
             raise
@@ -240,6 +250,13 @@ class Experiment:
         if self.config.run.report:
             write_run_page(finished)
         return finished
+
+    def _told(self, server: Server, state: ServerState, seen: EvaluationRecord | None) -> Mapping[Metric, float]:
+        """The metrics of a round; none where it was not evaluated."""
+        if seen is None:
+            return {}
+        outcome = _outcome(server, state, self.population.group, seen.accuracy, seen.conventional_accuracy)
+        return every_round(outcome, self.metrics)
 
 
 def _result(server: Server, state: ServerState, group: Ints, end: str) -> Result:

@@ -46,6 +46,9 @@ class RunConfig(Section):
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations on the devices' test data")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     report: bool = Field(True, description="write report.html, the page of the run, at its end")
+    metrics: Annotated[tuple[str, ...], Relaxed] = Field(
+        (), description="metrics of your own, each 'package.module:function', see docs/metrics.md"
+    )
 
 
 class PopulationConfig(Section):

@@ -24,7 +24,7 @@ class Metric:
     compute: Compute | None  # None: not from an Outcome; a comparison finds it, or it was read from a run
     factor: float = 1.0  # from the number to its unit
     decimals: int | None = 1  # shown; None: three digits that matter
-    table: str | None = OWN  # of a comparison, see ``registry.TABLES``; None: in none
+    table: str | None = OWN  # of a comparison, see ``registry.TABLES``; None: in no comparison
     figure: str | None = OWN  # of a comparison; None: in none
     every_round: bool = False  # also computed whenever devices are evaluated: a curve in TensorBoard
     curve: str = ""  # TensorBoard's name of the curve, if not metrics/<name>

@@ -18,6 +18,7 @@ from fedclade.config import fields_of
 from fedclade.core.state import CONVENTIONAL
 from fedclade.edge import duration
 from fedclade.metrics import fairness
+from fedclade.metrics.registry import METRICS
 from fedclade.runs import Run, write_beside
 from fedclade.runs.problem import check_run
 
@@ -109,11 +110,24 @@ def run_data(run: Run) -> Json:
             [constraint.name, constraint.meaning, "yes" if constraint.holds else "no", constraint.detail]
             for constraint in (check_run(run) if run.finished else [])
         ],
+        "numbers": _numbers(run),
         "config": [
             [name, "unset" if value is None else str(value), meaning] for name, value, meaning in fields_of(config)
         ],
         "footer": made_from(run.folder),
     }
+
+
+def _numbers(run: Run) -> list[list[str]]:
+    """Every metric of a finished run: title, value, meaning."""
+    if not run.finished:
+        return []
+    summary = run.summary
+    return [
+        [metric.title, metric.text(summary[metric.name]), metric.meaning]
+        for metric in (*METRICS.values(), *run.own_metrics)
+        if metric.name in summary
+    ]
 
 
 def made_from(folder: Path) -> str:

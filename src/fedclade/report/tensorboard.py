@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedclade.core.errors import UserError
-from fedclade.metrics import fairness
 from fedclade.report.terminal import event_lines
 from fedclade.simulation import Progress
 
@@ -38,15 +37,7 @@ class TensorBoard(contextlib.AbstractContextManager["TensorBoard"]):
             "cost/energy_joules": record.energy_joules,
             "cost/uploads": len(record.timeline.arrived),
         }
-        if record.evaluation is not None:
-            accuracy, one_model = record.evaluation.accuracy, record.evaluation.conventional_accuracy
-            scalars |= {
-                "accuracy/min": accuracy.min(),
-                "accuracy/mean": accuracy.mean(),
-                "accuracy/max": accuracy.max(),
-                "accuracy/gap": fairness.gap(accuracy),
-                "accuracy/one_model_mean": one_model.mean(),
-            }
+        scalars |= {metric.tag: value for metric, value in progress.metrics.items()}
         for cluster in record.clusters:
             if cluster.mean_norm is not None and cluster.max_norm is not None:
                 scalars[f"norm_mean/{cluster.node}"] = cluster.mean_norm

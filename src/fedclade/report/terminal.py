@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedclade.core.state import RoundRecord
 from fedclade.edge import duration
+from fedclade.metrics import Metric
 from fedclade.report.tables import tables
 from fedclade.runs import Run
 from fedclade.runs.assign import Placement
@@ -374,7 +375,7 @@ def show_run(run: Run, with_problem: bool = False) -> Iterator[RenderableType]:
     yield _groups(run, by_model)
     if with_problem:
         yield problem(check_run(run))
-    yield Group(*_facts_of(summary))
+    yield Group(*_facts_of(summary), *_own(run.own_metrics, summary))
 
 
 def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
@@ -429,6 +430,13 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
             f"{100 * (after.min() - before.min()):+.1f}",
         )
     return table
+
+
+def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
+    """The metrics that the config names, on one line."""
+    if metrics:
+        told = ", ".join(f"{metric.title} {metric.text(summary[metric.name])}" for metric in metrics)
+        yield Text(f"{'Own metrics':<12}{told}")
 
 
 def _facts_of(summary: dict[str, object]) -> Iterator[Text]:

@@ -33,10 +33,12 @@ CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT
     conventional_accuracy REAL, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
 CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, likeness BLOB, PRIMARY KEY (round, node));
+CREATE TABLE IF NOT EXISTS own_metrics (name TEXT PRIMARY KEY, facts TEXT);
+CREATE TABLE IF NOT EXISTS metrics (round INTEGER, name TEXT, value REAL, PRIMARY KEY (round, name));
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
 """
-PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits")
+PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits", "metrics")
 Row = dict[str, Any]
 
 

@@ -15,6 +15,7 @@ from fedclade.clustering.tree import Node, Tree
 from fedclade.config import Config
 from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
+from fedclade.metrics import Metric
 from fedclade.runs.database import open_to_read
 from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, SUMMARY, TREE, read_json
 
@@ -131,6 +132,18 @@ class Run:
         matrices = frame["likeness"].map(lambda blob: np.frombuffer(blob, "<f2").astype(np.float32))
         frame["likeness"] = matrices.map(lambda flat: flat.reshape(math.isqrt(len(flat)), -1))
         return frame
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row a round and metric of the config's own that is told every round."""
+        return self.table("metrics")
+
+    @property
+    def own_metrics(self) -> list[Metric]:
+        """The metrics that the config names, as the run knew them: their code need not be here."""
+        if not self.config.run.metrics:
+            return []
+        return [Metric.from_json(json.loads(facts)) for facts in self.table("own_metrics")["facts"]]
 
     @property
     def models(self) -> pd.DataFrame:

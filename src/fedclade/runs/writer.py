@@ -1,6 +1,7 @@
 """A run directory being written: rounds, checkpoints, and what came out in the end."""
 
 import contextlib
+import json
 import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -82,17 +83,24 @@ class RunWriter:
             writer._db.execute("DELETE FROM models")
         return writer, state, spent
 
-    def describe(self, devices: pd.DataFrame) -> None:
-        """Who the devices are: one row each."""
+    def describe(self, devices: pd.DataFrame, own: Sequence[Metric] = ()) -> None:
+        """Who the devices are, and which metrics the config names: one row each."""
         with self._db:
-            self._db.execute("DELETE FROM devices")
+            for table in ("devices", "own_metrics"):
+                self._db.execute(f"DELETE FROM {table}")
             insert(self._db, "devices", devices.to_dict("records"))
+            insert(self._db, "own_metrics", [{"name": m.name, "facts": json.dumps(m.to_json())} for m in own])
 
-    def record(self, record: RoundRecord, clusters: int) -> None:
-        """One round, after which there are so many clusters, in one transaction."""
+    def record(self, record: RoundRecord, clusters: int, metrics: Mapping[str, float] | None = None) -> None:
+        """One round, after which there are so many clusters, in one transaction.
+
+        ``metrics`` are the values of the config's own metrics, where the round has any.
+        """
+        values = [{"round": record.round, "name": name, "value": value} for name, value in (metrics or {}).items()]
         with self._db:
             for table, rows in rows_of_round(record, clusters).items():
                 insert(self._db, table, rows)
+            insert(self._db, "metrics", values)
 
     def checkpoint(self, state: ServerState, spent: Mapping[str, float]) -> None:
         """Write the state beside the last one, then switch to it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedclade import config as configuration
 from fedclade.config import CompareConfig, Config
 from fedclade.core.errors import UserError
+from fedclade.metrics.registry import find_metrics
 from fedclade.runs import Run, differences, write_beside
 from fedclade.scheduling import find_policy, find_rule
 
@@ -81,6 +82,8 @@ def _on_equal_data(jobs: list[Job]) -> list[Job]:
 def prepare(config: Config, out: Path) -> list[Job]:
     """Plan, and make or recognise the directories; runs made with other settings are refused."""
     jobs = plan_jobs(config, out)
+    for job in jobs:
+        find_metrics(job.config.run.metrics)
     if out.exists() and not (out / CONFIG).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is no comparison: choose another --out")
     for job in jobs:

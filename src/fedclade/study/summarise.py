@@ -56,13 +56,13 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
         raise UserError("no run of this comparison is finished yet")
     target = config.compare.target_accuracy
     rounds = {job: run.rounds for job, run in finished.items()}
-    metrics = compared()
+    metrics = compared({metric.name: metric for run in finished.values() for metric in run.own_metrics}.values())
     rows = [
         {
             "devices": job.devices,
             "contender": job.contender,
             "seed": job.seed,
-            **{name: run.summary[name] for name, metric in metrics.items() if metric.compute is not None},
+            **{name: run.summary.get(name) for name in metrics},
             **_reached(rounds[job], target),
         }
         for job, run in finished.items()

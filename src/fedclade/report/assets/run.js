@@ -318,6 +318,10 @@ if (DATA.problem.length) {
   const columns = ["constraint", "says", "kept", "by how much"].map((name) => ({ name, words: true }));
   table("problem-table", "", columns, DATA.problem, false);
 }
+if (DATA.numbers.length) {
+  byId("numbers-section").hidden = false;
+  table("numbers-table", "", [{ name: "metric", words: true }, { name: "value" }, { name: "meaning", words: true }], DATA.numbers, false);
+}
 table("config-table", "", [{ name: "field", words: true }, { name: "value", words: true }, { name: "meaning", words: true }], DATA.config, false);
 listSections();
 drawWaiting();

@@ -1,0 +1,89 @@
+"""The metrics there are, by hand, and the page of the manual that lists them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedclade.clustering import CutFacts, Tree
+from fedclade.metrics import Outcome
+from fedclade.metrics.registry import METRICS, TABLES, compared, every_round, reference, summarise
+
+FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
+OUTCOME = Outcome(
+    policy="fair",
+    method="none",
+    seed=1,
+    model_bits=100.0,
+    planted=np.array([0, 0, 1, 1]),
+    round=9,
+    seconds=12.5,
+    tree=Tree.planted(4).split("0", [2, 3], 3, 4.0, FACTS),
+    participation=np.array([3, 2, 1, 0]),
+    present_rounds=np.array([3, 2, 1, 0]),
+    energy_joules=np.array([1.0, 2.0, 3.0, 4.0]),
+    accuracy=np.array([0.5, 0.7, 0.9, np.nan]),  # the last device is gone
+    conventional_accuracy=np.array([0.2, 0.3, 0.4, np.nan]),
+)
+
+
+def test_every_metric_by_hand():
+    told = summarise(OUTCOME)
+    whole = ("clusters", "first_split_round", "last_split_round", "uploads")
+    assert {name: told[name] for name in whole} == {
+        "clusters": 2,
+        "first_split_round": 3,
+        "last_split_round": 3,
+        "uploads": 6,
+    }
+    assert {name: value for name, value in told.items() if name not in whole} == pytest.approx(
+        {
+            "accuracy_min": 0.5,
+            "accuracy_mean": 0.7,
+            "accuracy_max": 0.9,
+            "accuracy_gap": 0.4,
+            "accuracy_std": np.sqrt(0.08 / 3),
+            "accuracy_worst_tenth": 0.5,
+            "jain_accuracy": 2.1**2 / (3 * (0.25 + 0.49 + 0.81)),
+            "jain_participation": 1.0,  # whoever was there took part
+            "conventional_accuracy_min": 0.2,
+            "conventional_accuracy_mean": 0.3,
+            "adjusted_rand_index": 1.0,
+            "first_split_seconds": 4.0,
+            "last_split_seconds": 4.0,
+            "simulated_seconds": 12.5,
+            "energy_joules": 10.0,
+            "upload_bits": 600.0,
+        }
+    )
+
+
+def test_what_does_not_exist_is_none():
+    told = summarise(replace(OUTCOME, planted=None, tree=Tree.planted(4), accuracy=np.full(4, np.nan)))
+    nothing = {name for name, value in told.items() if value is None}
+    assert {name for name in nothing if "accuracy" not in name} == {
+        "adjusted_rand_index",
+        *(f"{which}_split_{unit}" for which in ("first", "last") for unit in ("round", "seconds")),
+    }
+    assert {"accuracy_min", "accuracy_mean", "jain_accuracy"} <= nothing
+
+
+def test_curves_are_told_only_where_there_is_a_number():
+    tags = {found.tag for found in every_round(OUTCOME)}
+    assert tags == {"accuracy/min", "accuracy/mean", "accuracy/max", "accuracy/gap", "accuracy/one_model_mean"}
+    silent = replace(OUTCOME, accuracy=np.full(4, np.nan))
+    assert {found.tag for found in every_round(silent)} == {"accuracy/one_model_mean"}
+
+
+def test_comparisons_show_the_metrics_table_by_table():
+    tables = [found.table for found in compared().values()]
+    assert list(dict.fromkeys(tables)) == [table for table in TABLES if table != "own"]
+    assert tables == sorted(tables, key=list(TABLES).index)
+    assert set(compared()) < set(METRICS)
+
+
+def test_the_manual_lists_exactly_the_metrics_there_are():
+    manual = (Path(__file__).parents[2] / "docs/metrics.md").read_text("utf-8")
+    begin, end = "<!-- written by fedclade.metrics.registry.reference() -->\n", "<!-- until here -->"
+    assert manual.split(begin)[1].split(end)[0].strip() == reference().strip()
