@@ -1,14 +1,6 @@
-"""The page of one run: a single HTML file that needs neither a server nor a network.
+"""The numbers that the page of one run shows."""
 
-Python gathers the numbers, small and rounded; the page's own script draws them with plotly, which is inside the file.
-"""
-
-import base64
-import json
-from collections.abc import Iterable, Mapping
-from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,14 +8,11 @@ import pandas as pd
 from fedclade.clustering.tree import Tree
 from fedclade.config import fields_of
 from fedclade.core.state import CONVENTIONAL
-from fedclade.edge import duration
-from fedclade.metrics import fairness
-from fedclade.metrics.registry import METRICS
-from fedclade.runs import Run, write_beside
+from fedclade.metrics.fairness import jain
+from fedclade.report.page.headlines import lead, numbers, tiles
+from fedclade.report.page.shell import Json, made_from, packed, rounded, write_page
+from fedclade.runs import Run
 from fedclade.runs.problem import check_run
-
-DIGITS = 5  # of a number on the page
-Json = Mapping[str, Any]
 
 
 def write_run_page(run: Run) -> Path:
@@ -31,73 +20,29 @@ def write_run_page(run: Run) -> Path:
     return write_page(run.folder / "report.html", "run", run_data(run))
 
 
-def write_page(path: Path, kind: str, data: Json) -> Path:
-    """Fill the shell: body, style, scripts and data of one kind of page."""
-    from plotly.offline import get_plotlyjs
-
-    page = _asset("page.html")
-    for mark, text in (
-        ("@TITLE@", "fedclade"),
-        ("@STYLE@", _asset("page.css")),
-        ("@BODY@", _asset(f"{kind}.html")),
-        ("@SCRIPT@", _asset("common.js") + _asset(f"{kind}.js")),
-        ("@DATA@", json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
-        ("@PLOTLY@", get_plotlyjs()),
-    ):
-        before, after = page.split(mark)
-        page = before + text + after
-    write_beside(path, page.encode())
-    return path
-
-
-def _asset(name: str) -> str:
-    return (resources.files("fedclade.report") / "assets" / name).read_text("utf-8")
-
-
-def rounded(values: Iterable[Any]) -> list[float | None]:
-    """Numbers for the page: few digits, None for what does not exist."""
-    return [None if pd.isna(value) else float(f"{value:.{DIGITS}g}") for value in values]
-
-
-def packed(values: Any, kind: str) -> Json:
-    """A long list of numbers as base64 of a little-endian typed array (``i1``, ``i2`` or ``f4``)."""
-    return {"type": kind, "base64": base64.b64encode(np.asarray(values).astype(f"<{kind}").tobytes()).decode()}
-
-
 def run_data(run: Run) -> Json:
     """All that the page of one run shows."""
-    config, rounds, devices, uploads = run.config, run.rounds, run.devices, run.uploads
-    clusters = run.clusters
+    config, rounds, devices, uploads, models = run.config, run.rounds, run.devices, run.uploads, run.models
     tree = run.read_tree()
-    models = run.models
     served = _served(run, tree, models)
     participation = _participation(uploads, len(devices))
-    planned = config.run.rounds
-    done = len(rounds)
     continued = config.run.conventional == "continued"
-    one_model = "trained on by everybody" if continued else "as it stood at the first split"
     return {
         "name": f"{run.folder.resolve().name}: {len(devices)} devices, policy {config.scheduling.policy}",
-        "lead": _lead(run, rounds, tree),
+        "lead": lead(run),
         "finished": run.finished,
-        "banner": f"Not finished: {done} of {planned} rounds so far. Refresh with: fedclade report {run.folder}",
-        "tiles": _tiles(run, rounds, clusters, uploads, tree, served),
-        "one_model": one_model,
-        "jain": fairness.jain(participation["uploads"].to_numpy(np.float64)),
+        "banner": f"Not finished: {len(rounds)} of {config.run.rounds} rounds so far."
+        f" Refresh with: fedclade report {run.folder}",
+        "tiles": tiles(run, served),
+        "one_model": "trained on by everybody" if continued else "as it stood at the first split",
+        "jain": jain(participation["uploads"].to_numpy(np.float64)),
         "epsilons": list(config.clustering.epsilons),
         "norm": config.clustering.norm,
         "rounds": _rounds(rounds),
-        "clusters": {
-            str(node): {
-                "round": part["round"].tolist(),
-                "mean": rounded(part["mean_norm"]),
-                "max": rounded(part["max_norm"]),
-            }
-            for node, part in clusters.groupby("node")
-        },
+        "clusters": _norms(run.clusters),
         "tree": _nodes(tree, served, devices),
         "splits": _splits(run, devices),
-        "uploads": _uploads(uploads, done),
+        "uploads": _uploads(uploads, len(rounds)),
         "models": models_data(models),
         "devices": {
             "device": devices["device"].tolist(),
@@ -110,7 +55,7 @@ def run_data(run: Run) -> Json:
             [constraint.name, constraint.meaning, "yes" if constraint.holds else "no", constraint.detail]
             for constraint in (check_run(run) if run.finished else [])
         ],
-        "numbers": _numbers(run),
+        "numbers": numbers(run),
         "config": [
             [name, "unset" if value is None else str(value), meaning] for name, value, meaning in fields_of(config)
         ],
@@ -118,21 +63,16 @@ def run_data(run: Run) -> Json:
     }
 
 
-def _numbers(run: Run) -> list[list[str]]:
-    """Every metric of a finished run: title, value, meaning."""
-    if not run.finished:
-        return []
-    summary = run.summary
-    return [
-        [metric.title, metric.text(summary[metric.name]), metric.meaning]
-        for metric in (*METRICS.values(), *run.own_metrics)
-        if metric.name in summary
-    ]
-
-
-def made_from(folder: Path) -> str:
-    """The footer."""
-    return f"Made by fedclade {metadata.version('fedclade')} from {folder.resolve().name}. Works offline."
+def _norms(clusters: pd.DataFrame) -> Json:
+    """Of every cluster: the mean and the largest update norm of its rounds."""
+    return {
+        str(node): {
+            "round": part["round"].tolist(),
+            "mean": rounded(part["mean_norm"]),
+            "max": rounded(part["max_norm"]),
+        }
+        for node, part in clusters.groupby("node")
+    }
 
 
 def _served(run: Run, tree: Tree, models: pd.DataFrame) -> pd.DataFrame:
@@ -250,59 +190,3 @@ def models_data(models: pd.DataFrame) -> Json:
         "accuracy": [rounded(row) for row in accuracy.to_numpy()],
         "member": member.to_numpy().tolist(),
     }
-
-
-# -------------------------------------------------------------------------------- words
-
-
-def _lead(run: Run, rounds: pd.DataFrame, tree: Tree) -> str:
-    population = run.config.population
-    leaves = len(tree.leaves())
-    served = "one model" if leaves == 1 else f"{leaves} models"
-    return (
-        f"{population.devices} devices with {population.source} data share {run.config.edge.subchannels} sub-channels"
-        f" of one base station. After {len(rounds)} rounds they are served by {served}."
-    )
-
-
-def _tiles(
-    run: Run,
-    rounds: pd.DataFrame,
-    clusters: pd.DataFrame,
-    uploads: pd.DataFrame,
-    tree: Tree,
-    served: pd.DataFrame,
-) -> list[Json]:
-    """The headlines: what came out, who gained, what it cost."""
-    splits = sorted((node.split for node in tree.nodes.values() if node.split), key=lambda split: split.round)
-    when = f"first split in round {splits[0].round} ({duration(splits[0].seconds)})" if splits else "no split"
-    rand = run.summary["adjusted_rand_index"] if run.finished else None
-    truth = "" if rand is None else "exactly the planted groups; " if rand == 1 else f"adjusted Rand index {rand:.2f}; "
-    before, after = served["one"].min(), served["own"].min()
-    sent, everybody = int((uploads["missed"] == 0).sum()), len(rounds) * len(served)
-    stopped = clusters[clusters["verdict"] == "stopped"]
-    greedy = int((stopped["members"] - stopped["heard"]).sum())
-    seconds = float(rounds["seconds"].sum())
-    longest = f", the longest round {duration(float(rounds['seconds'].max()))}" if len(rounds) else ""
-
-    def tile(label: str, value: str, why: str) -> Json:
-        return {"label": label, "value": value, "why": why}
-
-    def share(value: float) -> str:
-        return "–" if pd.isna(value) else f"{100 * value:.0f} %"
-
-    return [
-        tile("Clusters found", str(len(tree.leaves())), truth + when),
-        tile(
-            "Worst-served device",
-            share(after) if not splits else f"{share(before)} → {share(after)}",
-            "accuracy under one model for all, and under its own" if splits else "accuracy under the one model",
-        ),
-        tile("Simulated time", duration(seconds), f"{len(rounds)} rounds{longest}"),
-        tile(
-            "Uploads saved",
-            f"{everybody - sent} of {everybody}",
-            f"against everybody in every round; {greedy} of them because stopped clusters send only a few",
-        ),
-        tile("Energy", f"{float(rounds['energy_joules'].sum()):.3g} J", f"of all devices, {sent} uploads"),
-    ]
