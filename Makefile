@@ -8,7 +8,7 @@ endif
 
 # Whatever computes: these tests are repeated as if on other processors.
 NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
-  tests/test_automatic.py tests/test_models.py tests/test_server.py tests/study/test_statistics.py
+  tests/test_models.py tests/test_server.py tests/study/test_statistics.py
 
 .PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage lint bench clean
 

@@ -21,7 +21,7 @@ POPULATIONS = {
 }
 MODELS = {
     "clusters": [],
-    "one model": ["clustering.enabled=false"],
+    "one model": ["clustering.method=none"],
 }
 
 

@@ -18,9 +18,11 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import around, markdown
-from fedclade.clustering import bipartition, cosine_similarity, update_norms
-from fedclade.core.state import RoundRecord, ServerState
-from fedclade.fleet.simulated import Trainer
+from fedclade.clustering import bipartition
+from fedclade.core.records import RoundRecord
+from fedclade.core.state import State
+from fedclade.core.updates import cosine_similarity, update_norms
+from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.simulation import Experiment
 
 GROUPS = {
@@ -137,7 +139,7 @@ def run(cell: Cell) -> Cell:
         outcome["best_thresholds"] = best_thresholds(
             experiment.trainer, population.samples, population.group, outcome["rounds"]
         )
-        later = Experiment(config | {"clustering": {"warmup_rounds": config["run"]["rounds"] // LATER}})
+        later = Experiment(config | {"cross_evaluation": {"warmup_rounds": config["run"]["rounds"] // LATER}})
         outcome["later_mean"] = _outcome(later)["accuracy_mean"]
         later.trainer.close()
     experiment.trainer.close()
@@ -163,7 +165,7 @@ def _outcome(experiment: Experiment) -> Cell:
     }
 
 
-def played(experiment: Experiment) -> Iterator[tuple[ServerState, RoundRecord]]:
+def played(experiment: Experiment) -> Iterator[tuple[State, RoundRecord]]:
     """A run round by round, of which nothing is kept; its trainer is left open."""
     server, state = experiment.server, experiment.server.initial_state()
     while server.finished(state) is None:

@@ -24,7 +24,7 @@ def tried(population: str, seed: int) -> tuple[int, int]:
     kinds = [event.kind for _, record in played(experiment) for event in record.events]
     experiment.trainer.close()
     splits = kinds.count("split")
-    return splits + kinds.count("trial"), splits
+    return splits + kinds.count("split-test"), splits
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
             cuts, split = sum(cuts for cuts, _ in found), sum(splits > 0 for _, splits in found)
             most = beta.ppf(0.95, split + 1, arguments.seeds - split)  # one-sided, Clopper and Pearson
             rows.append((population, arguments.seeds, cuts, split, f"{100 * most:.1f} %"))
-    print(markdown(("population", "runs", "trials", "runs with a split", "at most, with 95 % confidence"), rows))
+    print(markdown(("population", "runs", "split tests", "runs with a split", "at most, with 95 % confidence"), rows))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from benchmarks.machine import Options, Report, markdown
 from benchmarks.work import SHAPE, random_population, work_config
 from fedclade.edge import SimulatedEdge
 from fedclade.fleet.simulated.engines import Engine, build_trainer
-from fedclade.server import Server
+from fedclade.simulation import simulated_server
 
 IMAGES = 20  # of each device
 MEBIBYTE = 1 << 20
@@ -27,7 +27,7 @@ def one_round(devices: int) -> None:
     config, population = work_config("cnn", devices, epochs=1), random_population(devices, IMAGES)
     trainer = build_trainer(Engine("workers", 2), config, population)
     edge = SimulatedEdge(config, population.samples, population.bits_per_sample, trainer.parameters)
-    server = Server(config, trainer, edge, population.samples)
+    server = simulated_server(config, trainer, edge, population.samples)
     advanced = server.step(server.initial_state())
     assert advanced is not None
     assert len(advanced[1].computed) == devices
@@ -64,9 +64,7 @@ def expected_bytes(parameters: int) -> dict[str, int]:
     """What grows with each device, in bytes."""
     row, images = 4 * parameters, IMAGES * (int(np.prod(SHAPE)) + 8)
     return {
-        "last known updates": row,
-        "updates the workers write": row,
-        "updates handed to the server": row,
+        "updates, written by the workers, kept by the server": row,
         "images and labels": images,
         "the workers' images and labels": images,
     }

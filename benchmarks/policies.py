@@ -21,8 +21,8 @@ RESULTS = Path(__file__).parent / "results"
 PAPER = ["scheduling.order=latency", "scheduling.after_stop=greedy", "scheduling.n_greedy=1"]
 COVER = ["scheduling.policy=fair-cover", "scheduling.order=longest-upload", "clustering.max_age=4"]
 FIXED = {  # ε as tuned by hand for the population
-    "quickstart": "clustering.epsilon1=0.2 clustering.epsilon2=0.8 clustering.bipartition=average",
-    "femnist-rotated": "clustering.epsilon1=0.2 clustering.epsilon2=1.0 clustering.bipartition=minmax",
+    "quickstart": "norm_thresholds.epsilon1=0.2 norm_thresholds.epsilon2=0.8 norm_thresholds.bipartition=average",
+    "femnist-rotated": "norm_thresholds.epsilon1=0.2 norm_thresholds.epsilon2=1.0 norm_thresholds.bipartition=minmax",
 }
 FEW = ["scheduling.order=longest-upload", "clustering.max_age=4"]
 
@@ -53,7 +53,7 @@ def settings(after: int) -> dict[str, list[str]]:
 
 def measure(preset: str, overrides: list[str], seed: int, target: float) -> dict[str, float | None]:
     with tempfile.TemporaryDirectory() as folder:
-        fixed = ["clustering.thresholds=fixed", "clustering.warmup_rounds=5", *FIXED.get(preset, "").split()]
+        fixed = ["clustering.method=norm-thresholds", "norm_thresholds.warmup_rounds=5", *FIXED.get(preset, "").split()]
         run = Experiment(preset, [*fixed, *overrides, f"run.seed={seed}", "run.conventional=frozen"]).run(
             Path(folder) / "run"
         )

@@ -24,7 +24,7 @@ def work_config(model: str, devices: int, epochs: int) -> Config:
             "model": {"name": model, "hidden": 64},
             "training": {"epochs": epochs, "batch_size": 32, "learning_rate": 0.01},
             "scheduling": {"policy": "full"},
-            "clustering": {"enabled": False},
+            "clustering": {"method": "none"},
         }
     )
 

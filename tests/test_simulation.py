@@ -18,7 +18,7 @@ POLICIES = [
     "most-data",
     "most-data-available",
 ]
-FEW = ("scheduling.per_round=3", "run.rounds=2", "clustering.warmup_rounds=0")
+FEW = ("scheduling.per_round=3", "run.rounds=2", "norm_thresholds.warmup_rounds=0")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -51,13 +51,13 @@ def test_a_time_budget_ends_the_run_before_the_round_that_would_not_fit(tmp_path
 
 
 def test_a_run_may_end_when_all_clusters_have_stopped(tmp_path):
-    calm = ("run.end=stopped", "clustering.epsilon1=100", "clustering.epsilon2=100")
+    calm = ("run.end=stopped", "norm_thresholds.epsilon1=100", "norm_thresholds.epsilon2=100")
     summary = tiny(*calm).run(tmp_path / "run").summary
     assert (summary["rounds"], summary["ended_by"], summary["clusters"]) == (2, "stopped", 1)  # after one of warm-up
 
 
 def test_a_plan_is_what_the_run_does_in_that_round(tmp_path):
-    experiment = tiny("clustering.enabled=false")
+    experiment = tiny("clustering.method=none")
     run = experiment.run(tmp_path / "run")
     for round_ in (1, 2):
         planned = experiment.plan(round_).timeline

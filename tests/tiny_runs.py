@@ -22,14 +22,8 @@ TINY = {
     "model": {"name": "logistic"},
     "edge": {"cpu_min_hz": 1e8, "cpu_max_hz": 2e8},
     "training": {"epochs": 2, "learning_rate": 0.1},
-    "clustering": {
-        "thresholds": "fixed",
-        "epsilon1": 0.4,
-        "epsilon2": 0.3,
-        "warmup_rounds": 1,
-        "bipartition": "average",
-        "min_cluster_size": 3,
-    },
+    "clustering": {"method": "norm-thresholds", "min_cluster_size": 3},
+    "norm_thresholds": {"epsilon1": 0.4, "epsilon2": 0.3, "warmup_rounds": 1, "bipartition": "average"},
 }
 
 

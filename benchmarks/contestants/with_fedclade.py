@@ -8,10 +8,10 @@ import torch
 from protocol import Turns
 
 from fedclade import config as configuration
-from fedclade.clustering import ROOT
+from fedclade.core.tree import ROOT
 from fedclade.edge import SimulatedEdge
 from fedclade.fleet.simulated.engines import build_trainer, choose_engine
-from fedclade.server import Server
+from fedclade.simulation import simulated_server
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.work import population_in
@@ -23,7 +23,7 @@ engine = choose_engine(config, population)
 trainer = build_trainer(engine, config, population)
 samples = population.samples
 edge = SimulatedEdge(config, samples, population.bits_per_sample, trainer.parameters)
-server = Server(config, trainer, edge, samples)
+server = simulated_server(config, trainer, edge, samples)
 state = server.initial_state()
 turns = Turns(torch.from_numpy(state.models[ROOT]))
 print(f"engine: {engine}", file=sys.stderr)

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
+    from fedclade.report.listener import Listener
     from fedclade.runs import Run, open_run
-    from fedclade.simulation import Experiment, Plan, resume, run
+    from fedclade.scheduling.preview import PlannedRound
+    from fedclade.simulation import Experiment, resume, run
+
+    Plan = PlannedRound  # its former name
 
 __version__ = "0.1.0"
 __all__ = [
     "Experiment",
     "Interrupted",
+    "Listener",
     "Plan",
+    "PlannedRound",
     "Run",
     "UserError",
     "__version__",
@@ -33,12 +39,14 @@ def __getattr__(name: str) -> Any:
 
     homes = {
         "Experiment": "simulation",
-        "Plan": "simulation",
+        "Listener": "report.listener",
+        "PlannedRound": "scheduling.preview",
         "resume": "simulation",
         "run": "simulation",
         "Run": "runs",
         "open_run": "runs",
     }
-    if name not in homes:
+    called = {"Plan": "PlannedRound"}.get(name, name)  # a former name
+    if called not in homes:
         raise AttributeError(f"module 'fedclade' has no attribute {name!r}")
-    return getattr(import_module(f"fedclade.{homes[name]}"), name)
+    return getattr(import_module(f"fedclade.{homes[called]}"), called)

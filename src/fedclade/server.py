@@ -1,100 +1,89 @@
-"""Algorithm 1, repaired: one round, one run.
+"""Algorithm 1, repaired: one round. The numbers at the steps are the lines of the paper's listing (32 in all).
 
-The server owns the loop, once. How updates come about (a Trainer) and how long things take (an Edge) are given to it:
-the simulator and a deployment differ in nothing else. ``step`` takes a state and gives the next one with a record of
-the round. All a round needs is in the state, so a checkpoint is the state written down.
+Whom to reach and how is the fleet's, how long things take the edge's, who takes part the policy's, and who shares a
+model the method's. The server owns the loop, once: simulation and deployment run this code.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
-from fedclade.asking import Asking
-from fedclade.clustering import ROOT, Tree, update_norms
+from fedclade.clustering.method import Decisions, Method, averaged, events_of, rearranged, regrouped
+from fedclade.clustering.recent import Memory, cluster_norms
 from fedclade.config import Config
-from fedclade.core.arrays import Floats, Ints, Singles
-from fedclade.core.state import CONVENTIONAL, EvaluationRecord, Event, RoundRecord, ServerState, index, stack
+from fedclade.core.arrays import Ints
+from fedclade.core.links import Links
+from fedclade.core.records import ClusterRecord, Event, RoundRecord, Verdict
+from fedclade.core.state import State
 from fedclade.core.stopwatch import Stopwatch
-from fedclade.edge import Edge, Links
-from fedclade.fleet.simulated import Trainer
-from fedclade.grouping import Grouping
-from fedclade.scheduling import Planner, Timeline, cluster_views
-
-
-class Conductor(Protocol):
-    """Carries a plan out where devices are real and may fail; in simulation all goes as planned."""
-
-    def announce(self, timeline: Timeline) -> None:
-        """Before training: who is to upload, in which order."""
-        ...
-
-    def outcome(self, timeline: Timeline) -> tuple[Timeline, Mapping[int, str]]:
-        """After it: the same devices with what really happened, and why some of them were not heard."""
-        ...
+from fedclade.core.tree import ROOT, Node, Tree
+from fedclade.core.updates import HeldUpdates
+from fedclade.edge import Edge
+from fedclade.fleet.evaluation import evaluated
+from fedclade.fleet.fleet import Arrival, Cost, Fleet
+from fedclade.fleet.mishaps import mishaps, not_finite
+from fedclade.scheduling.planner import Plan, Planner, cluster_views
 
 
 class Server:
     """One run's unchanging parts."""
 
-    def __init__(
-        self, config: Config, trainer: Trainer, edge: Edge, samples: Ints, conductor: Conductor | None = None
-    ) -> None:
-        self.config, self.trainer, self.edge = config, trainer, edge
-        self.conductor = conductor
+    def __init__(self, config: Config, fleet: Fleet, edge: Edge, method: Method, stopwatch: Stopwatch) -> None:
+        self.config, self.fleet, self.edge, self.method, self.stopwatch = config, fleet, edge, method, stopwatch
         self.planner = Planner(config.scheduling, config.run.seed, edge.subchannels)
-        self._know(samples)
-        self.stopwatch = Stopwatch()
+        self.memory = Memory(config, fleet.parameters)
 
-    def _know(self, samples: Ints) -> None:
-        """How much data each device has."""
-        self.samples = samples
-        self.asking = Asking(self.config, self.trainer, self.edge, samples, real=self.conductor is not None)
-        self.grouping = Grouping(self.config, self.asking, samples)
+    def step(self, state: State) -> tuple[State, RoundRecord] | None:
+        """One round; None where it would not end within the time budget, and then nothing has changed."""
+        begun, told = self._mustered(state)
+        links = self.edge.observe(begun.round + 1)
+        fleet, new = self.fleet.at(links), np.arange(state.devices, begun.devices)
+        begun, placed, cost = self._placed(begun, new, fleet)
+        plan = self._plan(begun, links)  # lines 2 to 8: who takes part, and when each uploads
+        if plan.choose is None and self._beyond_budget(begun.seconds + plan.seconds):
+            return None
+        begun, moved, spent = self._placed(begun, plan.computing, fleet)
+        serving = begun.serving(self.method.sends_all_models)
+        arrival = fleet.carry_out(plan, serving)  # lines 9 to 14: multicast, train, upload
+        arrival = arrival.without(not_finite(arrival))
+        arrival = arrival.without(self.method.screen(begun, arrival))
+        heard = self._heard(begun, arrival)
+        with self.stopwatch.measure("clustering"):
+            decided = self.method.after_training(heard, arrival, fleet)  # lines 17 to 28: stop, split, move, merge
+            after = self._carried_out(heard, decided, arrival)  # lines 16 and 29: average each cluster's model
+        cost = cost + spent + (decided.cost or Cost.nothing(begun.devices))
+        after = self._clocked(state, after, arrival, cost)  # line 30: one more round
+        if fleet.simulated and self._beyond_budget(after.seconds):
+            return None
+        after = self._continue_conventional(begun, after)
+        leaf_of = begun.tree.leaf_of()
+        joined = [Event("joined", leaf_of[device], device) for device in new.tolist()]
+        events = [*told, *joined, *placed, *moved, *mishaps(arrival, leaf_of)]
+        events += events_of(heard, decided, arrival.heard)
+        return after, self._record(state, heard, after, arrival, decided, cost, events)
 
-    def initial_state(self) -> ServerState:
+    def initial_state(self) -> State:
         """One cluster of all devices, w0."""
-        devices = len(self.samples)
-        return ServerState(
+        samples = self.fleet.muster().samples
+        devices, none = len(samples), np.zeros(len(samples), dtype=np.int64)
+        return State(
             round=0,
             seconds=0.0,
             tree=Tree.planted(devices),
-            models={ROOT: self.trainer.initial_model()},
+            models={ROOT: self.fleet.initial_model()},
             conventional=None,
-            updates=np.zeros((devices, self.grouping.remembered), dtype=np.float32),
-            last_heard=np.zeros(devices, dtype=np.int64),
-            participation=np.zeros(devices, dtype=np.int64),
+            samples=samples,
+            memory=HeldUpdates(self.memory.width),
+            last_heard=none,
+            participation=none,
             energy_joules=np.zeros(devices),
-            present_rounds=np.zeros(devices, dtype=np.int64),
-            losses=np.full(devices, np.nan),
-            outlooks={},
-            kinship=None,
-            retry=np.zeros(0, dtype=np.int64),
+            present_rounds=none,
+            retry=none[:0],
+            method=self.method.init(devices),
         )
 
-    def admit(self, state: ServerState, samples: Ints) -> ServerState:
-        """The state with room for devices that came since; they wait in the largest cluster until first heard."""
-        more = len(samples) - len(state.last_heard)
-        self._know(samples)
-        if more == 0:
-            return state
-        none = np.zeros(more, dtype=np.int64)
-        unheard = np.zeros((more, self.grouping.remembered), dtype=np.float32)
-        return replace(
-            state,
-            tree=state.tree.grown(more),
-            updates=np.concatenate([state.updates, unheard]),
-            last_heard=np.append(state.last_heard, none),
-            participation=np.append(state.participation, none),
-            energy_joules=np.append(state.energy_joules, np.zeros(more)),
-            present_rounds=np.append(state.present_rounds, none),
-            losses=np.append(state.losses, np.full(more, np.nan)),
-            kinship=None if state.kinship is None else state.kinship.grown(more),
-        )
-
-    def finished(self, state: ServerState) -> str | None:
-        """Why no further round is due, or None."""
+    def finished(self, state: State) -> str | None:
+        """Line 1: why no further round is due, or None."""
         config = self.config
         if state.round >= config.run.rounds:
             return "rounds"
@@ -104,172 +93,139 @@ class Server:
                 return "stopped"
         return None
 
-    def step(self, state: ServerState) -> tuple[ServerState, RoundRecord] | None:
-        """One round of Algorithm 1; None where it would not end within the time budget."""
-        round_ = state.round + 1
-        links = self.edge.observe(round_)
-        self.asking.begin(links)
-        views = cluster_views(state.tree.leaves(), self.config.scheduling, round_)
-        plan = self.planner.plan(round_, links, views, self.samples, state.last_heard, state.retry)
-        computing = plan.computing
-        tree, events = self.grouping.place_unheard(state, computing)
-
-        leaf_of = tree.leaf_of()
-        names = sorted({leaf_of[device] for device in computing})
-        broadcast = self.edge.broadcast_seconds(len(names))
-        if plan.choose is None and self._beyond_budget(state.seconds + (broadcast + plan.seconds)):
-            return None
-        models = stack(state.models, names, self.trainer.parameters)
-        if self.conductor is not None:
-            self.conductor.announce(plan.timeline)
-        updates = self._train(round_, models, computing, index(leaf_of, computing, names))
-        norms = update_norms(updates)
-        if plan.choose is not None:  # the server must hear all norms before it can choose
-            plan = plan.choose(norms)
-            if self._beyond_budget(state.seconds + (broadcast + plan.seconds)):
-                return None
-
-        timeline = plan.timeline
-        failed: Mapping[int, str] = {}
-        if self.conductor is not None:
-            timeline, failed = self.conductor.outcome(timeline)
-        arrived = np.sort(timeline.arrived)
-        lost = arrived[:0] if links.lost is None else arrived[links.lost[arrived]]
-        rejected = self.grouping.unsound(state, computing, norms, leaf_of)
-        heard = np.setdiff1d(arrived, np.union1d(lost, np.array(list(rejected), dtype=np.int64)))
-        joules = plan.joules_of(timeline)
-        duration = broadcast + plan.seconds
-        if self.conductor is not None:
-            duration = broadcast + timeline.makespan
-        events += self._mishaps(timeline, links, lost, rejected, failed, leaf_of)
-        after = self._heard(replace(state, tree=tree), heard, duration, links, lost)
-        with self.stopwatch.measure("clustering"):
-            fresh = updates if len(heard) == len(computing) else updates[np.isin(computing, heard)]
-            after, clusters, more = self.grouping.after_round(after, heard, fresh)
-        if self.conductor is None and self._beyond_budget(state.seconds + duration + self.asking.seconds):
-            return None
-        joules, duration = joules + self.asking.joules, duration + self.asking.seconds
-        after = replace(after, seconds=state.seconds + duration, energy_joules=state.energy_joules + joules)
-        after = self._continue_conventional(state, after)
-        last = self.finished(after) is not None
-        evaluate = round_ % self.config.run.evaluate_every == 0 or last
-        record = RoundRecord(
-            round=round_,
-            start_seconds=state.seconds,
-            seconds=duration,
-            broadcast_seconds=broadcast,
-            asking_seconds=self.asking.seconds,
-            deadline_seconds=plan.deadline,
-            timeline=timeline,
-            computed=computing,
-            links=links,
-            device_joules=joules,
-            clusters=clusters,
-            events=events + more,
-            evaluation=self.evaluate(after) if evaluate else None,
-        )
-        return after, record
-
     # -------------------------------------------------------------------------------- before training
 
-    def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
-        with self.stopwatch.measure("training"):
-            updates = self.trainer.train(round_, models, devices, model_of)
-        self.stopwatch.trained(len(devices), self.config.training.epochs * int(self.samples[devices].sum()))
-        return updates
+    def _mustered(self, state: State) -> tuple[State, list[Event]]:
+        """The state with room for devices that came since; they wait in the largest cluster until they are placed."""
+        roster = self.fleet.muster()
+        events = [Event("incident", "", detail={"what": what}) for what in roster.incidents]
+        more = len(roster.samples) - state.devices
+        if more == 0:
+            return replace(state, samples=roster.samples), events
+        none = np.zeros(more, dtype=np.int64)
+        grown = replace(
+            state,
+            tree=state.tree.grown(more),
+            samples=roster.samples,
+            last_heard=np.append(state.last_heard, none),
+            participation=np.append(state.participation, none),
+            energy_joules=np.append(state.energy_joules, np.zeros(more)),
+            present_rounds=np.append(state.present_rounds, none),
+            method=self.method.grown(state.method, more),
+        )
+        return grown, events
+
+    def _placed(self, state: State, devices: Ints, fleet: Fleet) -> tuple[State, list[Event], Cost]:
+        """Let the method decide where devices belong that are about to train."""
+        if len(devices) == 0:
+            return state, [], Cost.nothing(state.devices)
+        with self.stopwatch.measure("clustering"):
+            decided = self.method.before_training(state, devices, fleet)
+        after = regrouped(state, decided)
+        if state.tree.nodes[ROOT].split is None and after.tree.nodes[ROOT].split is not None:
+            after = replace(after, conventional=after.models[ROOT])
+        cost = decided.cost or Cost.nothing(state.devices)
+        return rearranged(after, decided), events_of(state, decided, devices), cost
+
+    def _plan(self, state: State, links: Links) -> Plan:
+        clusters = cluster_views(state.tree.leaves(), self.config.scheduling, state.round + 1)
+        return self.planner.plan(state.round + 1, links, clusters, state.samples, state.last_heard, state.retry)
 
     def _beyond_budget(self, seconds: float) -> bool:
         budget = self.config.run.time_budget_seconds
         return budget is not None and seconds > budget
 
-    def _mishaps(
-        self,
-        timeline: Timeline,
-        links: Links,
-        lost: Ints,
-        rejected: Mapping[int, str],
-        failed: Mapping[int, str],
-        leaf_of: list[str],
-    ) -> list[Event]:
-        """What did not arrive, or arrived in vain; and what the trainer had to mend."""
-        events = [
-            Event("missed", leaf_of[device], int(device), {"reason": failed.get(device, reason)})
-            for device, reason in _missed(timeline, links)
-        ]
-        events += [Event("lost", leaf_of[device], device) for device in lost.tolist()]
-        arrived = set(timeline.arrived.tolist())
-        events += [
-            Event("rejected", leaf_of[device], device, {"reason": reason})
-            for device, reason in rejected.items()
-            if device in arrived
-        ]
-        events += [Event("incident", "", detail={"what": what}) for what in self.trainer.incidents]
-        self.trainer.incidents.clear()
-        return events
+    # -------------------------------------------------------------------------------- after training
 
-    def _heard(self, state: ServerState, heard: Ints, duration: float, links: Links, lost: Ints) -> ServerState:
-        """The state one round on, its clusters as they were; what was spent is added when all is asked."""
-        counted = np.isin(np.arange(len(self.samples)), heard)
+    def _heard(self, state: State, arrival: Arrival) -> State:
+        """The state one round on, its clusters and models as they were."""
+        counted = np.isin(np.arange(state.devices), arrival.heard)
+        away = arrival.plan.links.away
         return replace(
             state,
             round=state.round + 1,
-            seconds=state.seconds + duration,
+            seconds=state.seconds + arrival.cost.seconds,
+            memory=self.memory.renewed(state.memory, arrival.updates),
             last_heard=np.where(counted, state.round + 1, state.last_heard),
             participation=state.participation + counted,
-            present_rounds=state.present_rounds + (1 if links.away is None else ~links.away),
-            retry=lost,
+            present_rounds=state.present_rounds + (1 if away is None else ~away),
+            retry=arrival.lost,
         )
 
-    # -------------------------------------------------------------------------------- the one model, and evaluation
+    def _carried_out(self, heard: State, decided: Decisions, arrival: Arrival) -> State:
+        holding = self.config.scheduling.after_stop == "cover"
+        after = averaged(heard, regrouped(heard, decided), arrival, decided.left_out, holding=holding)
+        return rearranged(after, decided)
 
-    def _continue_conventional(self, before: ServerState, after: ServerState) -> ServerState:
+    def _clocked(self, before: State, after: State, arrival: Arrival, asking: Cost) -> State:
+        """With the time passed and the energy spent: on the round, and on questions."""
+        total = arrival.cost + asking
+        new = np.zeros(after.devices - before.devices)
+        energy = np.append(before.energy_joules, new) + total.joules
+        return replace(after, seconds=before.seconds + total.seconds, energy_joules=energy)
+
+    def _continue_conventional(self, before: State, after: State) -> State:
         """One more round of conventional federated learning by everybody, off the clock."""
         if before.conventional is None or self.config.run.conventional == "frozen":
             return after
-        everyone = np.arange(len(self.samples))
-        updates = self._train(after.round, before.conventional[None], everyone, np.zeros_like(everyone))
-        sound = np.flatnonzero(np.isfinite(update_norms(updates)))
-        weights = (self.samples[sound] / max(1, self.samples[sound].sum())).astype(np.float32)
-        moved = np.asarray(before.conventional + weights @ updates[sound], dtype=np.float32)
-        return replace(after, conventional=moved)
+        updates = self.fleet.train_all(after.round, before.conventional)
+        everyone = updates.devices
+        sound = everyone[np.isfinite(updates.norms(everyone))]
+        weights = after.samples[sound] / max(1, after.samples[sound].sum())
+        move = updates.sums(sound, np.zeros_like(sound), weights, 1)[0]
+        return replace(after, conventional=np.asarray(before.conventional + move, dtype=np.float32))
 
-    def evaluate(self, state: ServerState) -> EvaluationRecord:
-        """Test accuracy and loss of every device under its own model, and under the conventional one."""
-        with self.stopwatch.measure("evaluation"):
-            return self._evaluate(state)
+    # -------------------------------------------------------------------------------- the record
 
-    def _evaluate(self, state: ServerState) -> EvaluationRecord:
-        everyone = np.arange(len(self.samples))
-        leaf_of = state.tree.leaf_of()
-        names = sorted(set(leaf_of))
-        models, own = stack(state.models, names, self.trainer.parameters), index(leaf_of, everyone, names)
-        if state.conventional is None:
-            answer = self.trainer.evaluate(models, everyone, own)
-            return EvaluationRecord(leaf_of, answer.accuracy, answer.loss, answer.accuracy)
-        models = np.concatenate([models, state.conventional[None]])  # asked in one go: devices may be far away
-        both = np.concatenate([own, np.full_like(everyone, len(names))])
-        answer = self.trainer.evaluate(models, np.tile(everyone, 2), both)
-        count = len(everyone)
-        return EvaluationRecord(leaf_of, answer.accuracy[:count], answer.loss[:count], answer.accuracy[count:])
+    def _record(
+        self,
+        before: State,
+        heard: State,
+        after: State,
+        arrival: Arrival,
+        decided: Decisions,
+        asking: Cost,
+        events: list[Event],
+    ) -> RoundRecord:
+        last = self.finished(after) is not None
+        evaluation = None
+        if after.round % self.config.run.evaluate_every == 0 or last:
+            with self.stopwatch.measure("evaluation"):
+                evaluation = evaluated(self.fleet, after)
+            events = [*events, *(Event("incident", "", detail={"what": what}) for what in evaluation.incidents)]
+        return RoundRecord(
+            round=after.round,
+            start_seconds=before.seconds,
+            seconds=arrival.cost.seconds + asking.seconds,
+            broadcast_seconds=arrival.broadcast_seconds,
+            asking_seconds=asking.seconds,
+            deadline_seconds=arrival.plan.deadline,
+            timeline=arrival.timeline,
+            computed=arrival.plan.computing,
+            links=arrival.plan.links,
+            device_joules=arrival.cost.joules + asking.joules,
+            clusters=[self._cluster(heard, leaf, arrival, decided) for leaf in heard.tree.leaves()],
+            events=events,
+            evaluation=evaluation,
+        )
 
-    def models_by_devices(self, state: ServerState) -> tuple[list[str], Floats]:
-        """Accuracy of every model of the tree, and of the conventional one, on every device."""
-        names = sorted(state.models)
-        models = stack(state.models, names, self.trainer.parameters)
-        if state.conventional is not None:
-            models = np.concatenate([models, state.conventional[None]])
-        else:
-            models = np.concatenate([models, models[:1]])
-        devices = np.arange(len(self.samples))
-        each = np.repeat(np.arange(len(models)), len(devices))
-        answer = self.trainer.evaluate(models, np.tile(devices, len(models)), each)
-        return [*names, CONVENTIONAL], answer.accuracy.reshape(len(models), len(devices))
+    def _cluster(self, heard: State, leaf: Node, arrival: Arrival, decided: Decisions) -> ClusterRecord:
+        members = heard.tree.members(leaf.name)
+        norms = decided.norms.get(leaf.name) or cluster_norms(heard, arrival, members, self.config)
+        return ClusterRecord(
+            leaf.name,
+            len(members),
+            len(np.intersect1d(arrival.heard, members)),
+            norms.mean if norms.heard else None,
+            norms.max if norms.heard else None,
+            _verdict(leaf, decided),
+        )
 
 
-def _missed(timeline: Timeline, links: Links) -> list[tuple[int, str]]:
-    def reason(device: int) -> str:
-        if links.away is not None and links.away[device]:
-            return "away"
-        return "deadline" if np.isfinite(links.upload_seconds[device]) else "unreachable"
-
-    return [(device, reason(device)) for device in timeline.device[timeline.missed].tolist()]
+def _verdict(leaf: Node, decided: Decisions) -> Verdict:
+    if any(split.node == leaf.name for split in decided.splits):
+        return "split"
+    if leaf.name in decided.stops:
+        return "stop"
+    at_rest = leaf.stopped_round is not None and leaf.name not in decided.reopens
+    return "stopped" if at_rest else "go-on"

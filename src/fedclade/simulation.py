@@ -1,75 +1,214 @@
-"""Putting a run together: population, trainer, edge and server from one config; run it, plan it, resume it."""
+"""One run: its parts put together from a config, the loop, and who listens to it. Run it, plan it, resume it."""
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
 from fedclade import config as configuration
-from fedclade.clustering import ROOT
+from fedclade.clustering import find_method
 from fedclade.config import Config
 from fedclade.core import machine
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
-from fedclade.core.state import CONVENTIONAL, EvaluationRecord, RoundRecord, ServerState
+from fedclade.core.records import RoundRecord
+from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
+from fedclade.core.tree import ROOT
 from fedclade.data import Population, build_population
-from fedclade.edge import Links, SimulatedEdge, plausibility
+from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
-from fedclade.fleet.simulated import StopRequested, Trainer
+from fedclade.fleet.evaluation import evaluated, models_by_devices
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
+from fedclade.fleet.simulated.fleet import SimulatedFleet
+from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.registry import every_round, find_metrics
 from fedclade.models import build_model
+from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.page import write_run_page
 from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
-from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner, Timeline
-from fedclade.scheduling.constraints import Constraint, check_plan
+from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
+from fedclade.scheduling.constraints import check_plan
+from fedclade.scheduling.preview import PlannedRound
 from fedclade.server import Server
 
 OPTIMAL_UP_TO = 30  # devices; a plan of more is compared without the exact solver
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One round, planned but not trained."""
+# -------------------------------------------------------------------------------- the loop, and who listens to it
 
-    links: Links
-    allocation: Allocation
-    model_bits: float
-    warnings: list[str]
 
-    constraints: list[Constraint]
-    compared: Mapping[tuple[str, str], Allocation]  # by order and allocation, of the same devices
+class Parts(Protocol):
+    """What a run is made of, on simulated devices or on real ones."""
+
+    config: Config
 
     @property
-    def timeline(self) -> Timeline:
-        """Who uploads when."""
-        return self.allocation.timeline
+    def server(self) -> Server:
+        """Algorithm 1, with a fleet, an edge, a policy and a method."""
+        ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The config's own metrics."""
+        ...
+
+    def devices(self) -> pd.DataFrame:
+        """Who the devices are: one row each."""
+        ...
+
+    def groups(self) -> Ints:
+        """The planted group of each device."""
+        ...
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a progress display wants to know after each round."""
+class Recorder(Listener):
+    """Writes the run's directory: every round, checkpoints, and the result."""
 
-    record: RoundRecord
-    state: ServerState
-    rounds: int
-    wall_seconds: float  # since this process began the run
-    done_before: int  # rounds done by earlier processes
-    samples_per_second: float  # trained, by the wall clock
-    metrics: Mapping[Metric, float]  # those of every round, where the round was evaluated
+    def __init__(self, parts: Parts, writer: RunWriter) -> None:
+        self._parts, self._server, self._writer = parts, parts.server, writer
+
+    def began(self, state: State) -> None:
+        """Write who the devices are."""
+        self._writer.describe(self._parts.devices(), self._parts.metrics)
+
+    def round_ended(self, progress: Progress) -> None:
+        """One transaction, and now and then a checkpoint."""
+        state, config = progress.state, self._parts.config
+        own = {metric.name: value for metric, value in progress.metrics.items() if metric in self._parts.metrics}
+        with self._server.stopwatch.measure("disk"):
+            self._writer.record(progress.record, len(state.tree.leaves()), own)
+            if state.round % config.run.checkpoint_every == 0:
+                self.interrupted(state)
+
+    def interrupted(self, state: State) -> None:
+        """A checkpoint."""
+        self._writer.checkpoint(state, self._server.method.save(state.method), self._server.stopwatch.spent())
+
+    def ended(self, state: State, why: str) -> None:
+        """A checkpoint, who the devices are, for more may have come, and the result."""
+        self.interrupted(state)
+        self.began(state)
+        self._writer.finish(_result(self._parts, state, why))
 
 
-OnRound = Callable[[Progress], None]
+def conduct(
+    parts: Parts, state: State, listeners: Sequence[Listener] = (), stop_requested: StopRequested = lambda: False
+) -> State:
+    """The one loop: step until no further round is due, and tell the listeners; gives the last state."""
+    server, begun, done_before = parts.server, time.perf_counter(), state.round
+    for listener in listeners:
+        listener.began(state)
+    try:
+        while (why := server.finished(state)) is None:
+            result = server.step(state)
+            if result is None:
+                why = "time budget"
+                break
+            state, record = result
+            wall_seconds, speed = time.perf_counter() - begun, server.stopwatch.summary()["wall_samples_per_second"]
+            told = _told(parts, state, record)
+            progress = Progress(record, state, parts.config.run.rounds, wall_seconds, done_before, speed, told)
+            for listener in listeners:
+                listener.round_ended(progress)
+            if stop_requested():
+                raise Interrupted
+    except Interrupted:
+        for listener in listeners:
+            listener.interrupted(state)
+        raise
+    for listener in listeners:
+        listener.ended(state, why)
+    return state
+
+
+def record_run(
+    parts: Parts, writer: RunWriter, state: State, listeners: Sequence[Listener], stop_requested: StopRequested
+) -> Run:
+    """Conduct a run into its directory, and write its page."""
+    try:
+        conduct(parts, state, [Recorder(parts, writer), *listeners], stop_requested)
+    finally:
+        writer.close()
+        parts.server.fleet.close()
+    finished = Run(writer.folder)
+    if parts.config.run.report:
+        write_run_page(finished)
+    return finished
+
+
+def _told(parts: Parts, state: State, record: RoundRecord) -> Mapping[Metric, float]:
+    """The metrics of a round; none where it was not evaluated."""
+    seen = record.evaluation
+    if seen is None:
+        return {}
+    return every_round(_outcome(parts, state, seen.accuracy, seen.conventional_accuracy, {}), parts.metrics)
+
+
+def _result(parts: Parts, state: State, why: str) -> Result:
+    """What a finished run leaves behind: the devices are asked once more, about every model."""
+    fleet = parts.server.fleet
+    names, accuracy = models_by_devices(fleet, state)
+    of_model = dict(zip(names, accuracy, strict=True))
+    models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
+    own = evaluated(fleet, state).accuracy
+    return Result(
+        outcome=_outcome(parts, state, own, of_model[CONVENTIONAL], of_model),
+        ended_by=why,
+        tensors={name: fleet.named_tensors(model) for name, model in models.items()},
+        own=parts.metrics,
+        machine=machine.facts(),
+        wall=parts.server.stopwatch.summary(),
+    )
+
+
+def _outcome(
+    parts: Parts, state: State, accuracy: Floats, conventional: Floats, of_model: Mapping[str, Floats]
+) -> Outcome:
+    """Where the run stands, for its metrics."""
+    server, group = parts.server, parts.groups()
+    everybody = len(group) == state.devices  # of devices that have just come, the group is not known yet
+    return Outcome(
+        policy=server.planner.policy.name,
+        method=server.method.name,
+        seed=parts.config.run.seed,
+        model_bits=server.edge.model_bits,
+        planted=group if everybody and len(np.unique(group)) > 1 else None,
+        round=state.round,
+        seconds=state.seconds,
+        tree=state.tree,
+        participation=state.participation,
+        present_rounds=state.present_rounds,
+        energy_joules=state.energy_joules,
+        accuracy=accuracy,
+        conventional_accuracy=conventional,
+        accuracy_of=of_model,
+    )
+
+
+# -------------------------------------------------------------------------------- simulated runs
+
+
+def simulated_server(
+    config: Config,
+    trainer: Trainer,
+    edge: Edge,
+    samples: Ints,
+    groups: Ints | None = None,
+    stopwatch: Stopwatch | None = None,
+) -> Server:
+    """Algorithm 1 with a simulated fleet: updates come from a trainer, times from an edge; D_k and planted groups."""
+    watch = stopwatch or Stopwatch()
+    fleet = SimulatedFleet(config, trainer, edge, samples, watch)
+    return Server(config, fleet, edge, find_method(config, groups), watch)
 
 
 class Experiment:
@@ -83,12 +222,12 @@ class Experiment:
     def __init__(
         self,
         source: str | Path | Mapping[str, Any] | Config = "quickstart",
-        overrides: Iterable[str] = (),
+        overrides: Iterable[str] | Mapping[str, Any] = (),
         stop_requested: StopRequested = lambda: False,
     ) -> None:
         self.name = Path(source).stem if isinstance(source, str | Path) else "run"
         self.config = source if isinstance(source, Config) else configuration.load(source, overrides)
-        self._stop_requested = stop_requested
+        self._stop_requested, self._stopwatch = stop_requested, Stopwatch()
 
     @cached_property
     def population(self) -> Population:
@@ -129,8 +268,15 @@ class Experiment:
 
     @cached_property
     def server(self) -> Server:
-        """The loop."""
-        return Server(self.config, self.trainer, self.edge, self.population.samples)
+        """Algorithm 1, with a simulated fleet."""
+        population = self.population
+        return simulated_server(
+            self.config, self.trainer, self.edge, population.samples, population.group, self._stopwatch
+        )
+
+    def groups(self) -> Ints:
+        """The planted group of each device."""
+        return self.population.group
 
     def devices(self) -> pd.DataFrame:
         """Who the devices are: one row each."""
@@ -147,7 +293,7 @@ class Experiment:
             }
         )
 
-    def plan(self, round_: int = 1, *, devices: int | None = None, compare: bool = False) -> Plan:
+    def plan(self, round_: int = 1, *, devices: int | None = None, compare: bool = False) -> PlannedRound:
         """Links, selection and timeline of one round of phase 1; nothing is trained.
 
         ``devices`` plans for another number of them, each with as much data as one of the config's own; ``compare``
@@ -172,7 +318,7 @@ class Experiment:
         exact = len(mine.timeline.device) <= OPTIMAL_UP_TO and find_spec("ortools") is not None
         orders = [order for order in ORDERS if compare and (exact or order != "optimal")]
         rules = dict.fromkeys([*ALLOCATIONS, config.scheduling.allocation])  # the user's own, too
-        return Plan(
+        return PlannedRound(
             links,
             mine,
             edge.model_bits,
@@ -186,127 +332,66 @@ class Experiment:
             {(order, rule): planned(order, rule) for order in orders for rule in rules},
         )
 
-    def run(self, out: str | Path | None = None, *, overwrite: bool = False, on_round: OnRound | None = None) -> Run:
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        overwrite: bool = False,
+        on_round: OnRound | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> Run:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
         server, _ = self.server, self.metrics  # whatever is wrong with the config shows before a directory is made
         folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
         chosen = {"engine": self.engine.name, "workers": self.engine.workers}
         training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
         writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}), overwrite)
-        return self._go_on(writer, server.initial_state(), {}, on_round)
+        return self._conducted(writer, server.initial_state(), on_round, listeners)
 
-    def resume(self, folder: str | Path, on_round: OnRound | None = None) -> Run:
+    def resume(self, folder: str | Path, on_round: OnRound | None = None, listeners: Sequence[Listener] = ()) -> Run:
         """Go on from the last checkpoint of a directory; a finished run is left as it is."""
-        run = Run(folder)
-        for field, (mine, theirs) in differences(self.config, run.config).items():
-            if (field, mine) not in {("training.engine", "auto"), ("training.workers", None)}:
-                raise UserError(
-                    f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
-                )
+        run = checked_for_resume(self.config, folder)
         if run.finished:
             return run
-        if other := machine.differences(run.machine, machine.facts()):
-            warnings.warn(f"{folder}: {other}", stacklevel=2)
         self.config = run.config
-        _ = self.metrics  # shows what is wrong with them before anything is written
-        writer, state, spent = RunWriter.reopen(run.folder, self.trainer.parameters, self.server.initial_state())
-        return self._go_on(writer, state, spent, on_round)
+        server, _ = self.server, self.metrics  # shows what is wrong with them before anything is written
+        writer, state, spent = RunWriter.reopen(run.folder, server.initial_state(), server.method.load)
+        self._stopwatch.add(spent)
+        return self._conducted(writer, state, on_round, listeners)
 
-    def _go_on(
-        self, writer: RunWriter, state: ServerState, spent: Mapping[str, float], on_round: OnRound | None
+    def _conducted(
+        self, writer: RunWriter, state: State, on_round: OnRound | None, listeners: Sequence[Listener]
     ) -> Run:
-        server, begun, done_before = self.server, time.perf_counter(), state.round
-        server.stopwatch = stopwatch = Stopwatch(spent)
-        writer.describe(self.devices(), self.metrics)
-        try:
-            while (end := server.finished(state)) is None:
-                result = server.step(state)
-                if result is None:
-                    end = "time budget"
-                    break
-                state, record = result
-                told = self._told(server, state, record.evaluation)
-                own = {metric.name: value for metric, value in told.items() if metric in self.metrics}
-                with stopwatch.measure("disk"):
-                    writer.record(record, len(state.tree.leaves()), own)
-                    if state.round % self.config.run.checkpoint_every == 0:
-                        writer.checkpoint(state, stopwatch.spent())
-                if on_round:
-                    wall_seconds = time.perf_counter() - begun
-                    speed = stopwatch.summary()["wall_samples_per_second"]
-                    on_round(Progress(record, state, self.config.run.rounds, wall_seconds, done_before, speed, told))
-                if self._stop_requested():
-                    raise Interrupted
-            writer.checkpoint(state, stopwatch.spent())
-            writer.describe(self.devices(), self.metrics)  # more devices may have come
-            writer.finish(replace(_result(server, state, self.population.group, end), own=self.metrics))
-        except Interrupted:
-            writer.checkpoint(state, stopwatch.spent())
-            raise
-        finally:
-            writer.close()
-            self.trainer.close()
-        finished = Run(writer.folder)
-        if self.config.run.report:
-            write_run_page(finished)
-        return finished
-
-    def _told(self, server: Server, state: ServerState, seen: EvaluationRecord | None) -> Mapping[Metric, float]:
-        """The metrics of a round; none where it was not evaluated."""
-        if seen is None:
-            return {}
-        outcome = _outcome(server, state, self.population.group, seen.accuracy, seen.conventional_accuracy)
-        return every_round(outcome, self.metrics)
+        calls = [Calls(on_round)] if on_round else []
+        return record_run(self, writer, state, [*calls, *listeners], self._stop_requested)
 
 
-def _result(server: Server, state: ServerState, group: Ints, end: str) -> Result:
-    """What a finished run leaves behind: the devices are asked once more, about every model."""
-    names, accuracy = server.models_by_devices(state)
-    of_model = dict(zip(names, accuracy, strict=True))
-    models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
-    own = server.evaluate(state).accuracy
-    return Result(
-        outcome=replace(_outcome(server, state, group, own, of_model[CONVENTIONAL]), accuracy_of=of_model),
-        ended_by=end,
-        tensors={name: server.trainer.named_tensors(model) for name, model in models.items()},
-        machine=machine.facts(),
-        wall=server.stopwatch.summary(),
-    )
-
-
-def _outcome(server: Server, state: ServerState, group: Ints, accuracy: Floats, conventional: Floats) -> Outcome:
-    """Where the run stands, for its metrics."""
-    clustering = server.config.clustering
-    everybody = len(group) == state.tree.device_count  # of devices that have just come, the group is not known yet
-    return Outcome(
-        policy=server.planner.policy.name,
-        method=clustering.thresholds if clustering.enabled else "none",
-        seed=server.config.run.seed,
-        model_bits=server.edge.model_bits,
-        planted=group if everybody and len(np.unique(group)) > 1 else None,
-        round=state.round,
-        seconds=state.seconds,
-        tree=state.tree,
-        participation=state.participation,
-        present_rounds=state.present_rounds,
-        energy_joules=state.energy_joules,
-        accuracy=accuracy,
-        conventional_accuracy=conventional,
-    )
+def checked_for_resume(config: Config, folder: str | Path) -> Run:
+    """The run of a directory, if it was started with this config; warns where it was begun on another machine."""
+    run = Run(folder)
+    for field, (mine, theirs) in differences(config, run.config).items():
+        if (field, mine) not in {("training.engine", "auto"), ("training.workers", None)}:
+            raise UserError(
+                f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
+            )
+    if not run.finished and (other := machine.differences(run.machine, machine.facts())):
+        warnings.warn(f"{folder}: {other}", stacklevel=3)
+    return run
 
 
 def run(
     source: str | Path | Mapping[str, Any] | Config = "quickstart",
     out: str | Path | None = None,
     *,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str] | Mapping[str, Any] = (),
     overwrite: bool = False,
     on_round: OnRound | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Run:
     """Run a preset, a TOML file or a mapping; gives the finished run."""
-    return Experiment(source, overrides).run(out, overwrite=overwrite, on_round=on_round)
+    return Experiment(source, overrides).run(out, overwrite=overwrite, on_round=on_round, listeners=listeners)
 
 
-def resume(folder: str | Path, on_round: OnRound | None = None) -> Run:
+def resume(folder: str | Path, on_round: OnRound | None = None, listeners: Sequence[Listener] = ()) -> Run:
     """Go on with an interrupted run."""
-    return Experiment(read_config(Path(folder))).resume(folder, on_round)
+    return Experiment(read_config(Path(folder))).resume(folder, on_round, listeners)

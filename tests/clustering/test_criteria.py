@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering import CutFacts, Norms, cosine_similarity, cut_facts, gamma_test, judge
+from fedclade.clustering import CutFacts, Norms, cut_facts, gamma_test, judge
 from fedclade.clustering.criteria import estimated_gamma
-from fedclade.config import ClusteringConfig
+from fedclade.config import NormThresholdsConfig
+from fedclade.core.updates import cosine_similarity
 
-CONFIG = ClusteringConfig(epsilon1=0.5, epsilon2=1.0, warmup_rounds=5)
+CONFIG = NormThresholdsConfig(epsilon1=0.5, epsilon2=1.0, warmup_rounds=5)
 BELOW, ABOVE = 1 - 1e-9, 1 + 1e-9
 
 
@@ -40,7 +41,7 @@ def test_warm_up_rounds_neither_split_nor_stop(round_, split):
 
 
 def test_without_warm_up_the_first_round_counts():
-    assert judge(Norms(0.1, 2.0, 10), 10, 1, ClusteringConfig(warmup_rounds=0)) == "split"
+    assert judge(Norms(0.1, 2.0, 10), 10, 1, NormThresholdsConfig(warmup_rounds=0)) == "split"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def facts_by_hand(gamma):
     """Updates (1, 0) and (0.6, 0.8) against (-1, 0) and (-0.8, 0.6)."""
     updates = np.array([[1, 0], [0.6, 0.8], [-1, 0], [-0.8, 0.6]], dtype=np.float32)
     side = np.array([False, False, True, True])
-    return cut_facts(cosine_similarity(updates), side, updates, ClusteringConfig(gamma=gamma))
+    return cut_facts(cosine_similarity(updates), side, updates, gamma)
 
 
 def test_facts_of_a_cut_by_hand():
@@ -71,6 +72,8 @@ def test_facts_of_a_cut_by_hand():
     found = (facts.within_min, facts.cross_max, facts.gap, facts.gamma_bound)
     assert found == pytest.approx((0.6, 0.0, 0.6, math.sqrt(0.5)), abs=1e-6)
     assert facts.gamma_max is None
+    told = {"gap": facts.gap, "gamma_bound": facts.gamma_bound, "gamma_max": None, "gamma_error": None}
+    assert facts.evidence() == {"sim_within_min": facts.within_min, "sim_cross_max": facts.cross_max, **told}
 
 
 def test_estimated_gamma_by_hand():
@@ -114,7 +117,7 @@ def test_a_cut_is_refused_if_either_childs_gamma_may_be_above_the_bound():
     unsure = -np.array([[1.0, 0.2], [1.0, -0.2]], dtype=np.float32)
     updates, side = np.concatenate([sure, unsure]), np.arange(42) >= 40
     assert estimated_gamma(unsure)[1] == math.inf
-    assert not gamma_test(cut_facts(cosine_similarity(updates), side, updates, ClusteringConfig(gamma="estimated")))
+    assert not gamma_test(cut_facts(cosine_similarity(updates), side, updates, "estimated"))
 
 
 @pytest.mark.parametrize(("error", "accepted"), [(None, True), (0.0, True), (0.12, True), (0.13, False), (9.0, False)])
@@ -126,7 +129,7 @@ def test_an_estimated_gamma_must_be_below_the_bound_with_95_percent_confidence(e
 
 def test_a_child_of_one_device_has_nothing_within():
     similarity = np.array([[1, -0.3], [-0.3, 1]], dtype=np.float32)
-    facts = cut_facts(similarity, np.array([False, True]), np.eye(2, dtype=np.float32), CONFIG)
+    facts = cut_facts(similarity, np.array([False, True]))
     assert facts.within_min == 1.0
     assert facts.gap == pytest.approx(1.3)
 
@@ -135,7 +138,7 @@ def test_a_child_of_one_device_has_nothing_within():
 def test_a_cut_is_accepted_only_if_gamma_is_below_the_bound(cross, bound):
     # sqrt((1 - cross) / 2): sqrt(2 / 2), sqrt(1.28 / 2) = sqrt(0.64), sqrt(0.25), sqrt(0.09), 0
     similarity = np.array([[1, cross], [cross, 1]], dtype=np.float32)
-    facts = cut_facts(similarity, np.array([False, True]), np.eye(2, dtype=np.float32), CONFIG)
+    facts = cut_facts(similarity, np.array([False, True]))
     assert facts.gamma_bound == pytest.approx(bound, abs=1e-6)
     for gamma, accepted in ((bound - 0.01, True), (bound + 0.01, False)):
         assert gamma_test(CutFacts(0.9, cross, 0.9 - cross, facts.gamma_bound, gamma)) == accepted

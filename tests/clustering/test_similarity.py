@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering import (
-    absurd,
-    cosine_similarity,
-    discounted,
-    mean_similarity_to,
-    mean_update_norm,
-    sketch,
-    update_norms,
-)
-from fedclade.clustering import similarity as similarity_module
+from fedclade.clustering.similarity import absurd, discounted, mean_similarity_to, mean_update_norm
+from fedclade.core import updates as updates_module
+from fedclade.core.updates import HeldUpdates, cosine_similarity, sketch, update_norms
 
 
 def random_updates(seed, devices=8, parameters=30):
@@ -44,7 +37,7 @@ def test_cosines_are_those_of_a_double_loop_and_symmetric_within_one(seed):
 def test_cosines_are_the_same_however_many_parameters_are_taken_at_once(entries, monkeypatch):
     updates = random_updates(3)
     at_once = cosine_similarity(updates)
-    monkeypatch.setattr(similarity_module, "CHUNK_ENTRIES", entries)
+    monkeypatch.setattr(updates_module, "CHUNK_ENTRIES", entries)
     assert cosine_similarity(updates) == pytest.approx(at_once, abs=1e-6)
 
 
@@ -85,7 +78,9 @@ def test_mean_similarity_to_a_group_is_the_mean_of_the_cosines(seed):
     updates = random_updates(seed)
     known, group = np.array([6, 1]), np.array([0, 3, 4])
     expected = [np.mean([cosine(updates[k], updates[g]) for g in group]) for k in known]
-    assert mean_similarity_to(updates, known, group) == pytest.approx(expected, abs=1e-5)
+    held = HeldUpdates.of(np.arange(len(updates)), updates)
+    assert mean_similarity_to(held, known, group) == pytest.approx(expected, abs=1e-5)
+    assert mean_similarity_to(held, known[:0], group).shape == (0,)
 
 
 def test_discounted_similarities_fade_with_both_updates_trust_and_keep_their_sign():

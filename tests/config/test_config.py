@@ -42,9 +42,7 @@ def test_every_preset_loads_says_what_it_is_and_survives_writing(name):
             ),
             "model": st.fixed_dictionaries({"name": st.text()}),
             "training": st.fixed_dictionaries({"learning_rate": positive}),
-            "clustering": st.fixed_dictionaries(
-                {"enabled": st.booleans(), "gamma": st.sampled_from(["off", "estimated"]) | positive}
-            ),
+            "norm_thresholds": st.fixed_dictionaries({"gamma": st.sampled_from(["off", "estimated"]) | positive}),
         }
     )
 )
@@ -154,11 +152,11 @@ def test_a_custom_setting_that_cannot_be_kept_is_one_line(settings, right):
 # -------------------------------------------------------------------------------- what users get wrong
 
 mistakes = [
-    ("clustering", "epsilon2", "0.0", "0.0", "must be greater than 0.0"),
-    ("clustering", "epsilon2", "-1", "-1", "must be greater than 0.0"),
-    ("clustering", "enabled", "1", "1", "must be true or false"),
-    ("clustering", "gamma", '"maybe"', '"maybe"', "must be one of 'off' or 'estimated' or must be a number"),
-    ("clustering", "gamma", "-1", "-1", "must be one of 'off' or 'estimated' or must be at least 0.0"),
+    ("norm_thresholds", "epsilon2", "0.0", "0.0", "must be greater than 0.0"),
+    ("norm_thresholds", "epsilon2", "-1", "-1", "must be greater than 0.0"),
+    ("run", "report", "1", "1", "must be true or false"),
+    ("norm_thresholds", "gamma", '"maybe"', '"maybe"', "must be one of 'off' or 'estimated' or must be a number"),
+    ("norm_thresholds", "gamma", "-1", "-1", "must be one of 'off' or 'estimated' or must be at least 0.0"),
     ("run", "seed", '"one"', '"one"', "must be a whole number"),
     ("run", "seed", "1.5", "1.5", "must be a whole number"),
     ("run", "seed", "true", "true", "must be a whole number"),
@@ -173,8 +171,8 @@ mistakes = [
     ("population", "max_samples", "5", "5", "must be at least min_samples = 10"),
     ("population", "validation_share", "0.8", "0.8", "with test_share = 0.2 nothing is left to train on"),
     ("population", "validation_share", "1.0", "1.0", "must be less than 1.0"),
-    ("clustering", "thresholds", '"none"', '"none"', "must be one of 'auto' or 'fixed'"),
-    ("clustering", "level", "0.5", "0.5", "must be less than 0.5"),
+    ("norm_thresholds", "norm", '"none"', '"none"', "must be one of 'update' or 'per-step'"),
+    ("cross_evaluation", "level", "0.5", "0.5", "must be less than 0.5"),
     ("clustering", "sketch", "8", "8", "must be at least 16"),
     ("edge", "late_share", "1.0", "1.0", "must be less than 1.0"),
     ("attack", "share", "1.1", "1.1", "must be at most 1.0"),

@@ -80,11 +80,11 @@ def test_devices_hold_what_the_plan_allows(plan, seed):
 @pytest.mark.parametrize(
     ("clustering", "population", "shares"),
     [
-        ({}, {}, (60, 20, 20)),  # automatic thresholds try their cuts on held-out images
-        ({"thresholds": "fixed"}, {}, (80, 0, 20)),
-        ({"enabled": False}, {}, (80, 0, 20)),
+        ({}, {}, (60, 20, 20)),  # cross-evaluation tries its cuts on held-out images
+        ({"method": "norm-thresholds"}, {}, (80, 0, 20)),
+        ({"method": "none"}, {}, (80, 0, 20)),
         ({}, {"validation_share": 0.25}, (55, 25, 20)),
-        ({"thresholds": "fixed"}, {"validation_share": 0.1}, (60, 20, 20)),  # 100 images are few
+        ({"method": "norm-thresholds"}, {"validation_share": 0.1}, (60, 20, 20)),  # 100 images are few
     ],
 )
 def test_a_device_trains_on_what_it_does_not_hold_out(clustering, population, shares):

@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 from fake_grid import FakeGrid
 from flwr.app import Message
+from own_question import Rarest, Unheard
+from replay import simulated
 
 from fedclade import Experiment, UserError, open_run
 from fedclade import config as configuration
-from fedclade.deployment.fleet import Deployment, GridTrainer, read_latencies
+from fedclade.deployment.fleet import DeployedFleet
 from fedclade.deployment.flower import federation as federations
-from fedclade.deployment.flower.messages import DESCRIBE, EVALUATE, SURVEY, TRAIN, UPLOAD, pack, unpack
+from fedclade.deployment.flower.client_app import app
+from fedclade.deployment.flower.messages import VERSION, pack, unpack
 from fedclade.deployment.flower.server_app import config_of, deploy
-from fedclade.deployment.measured_edge import RecordedEdge
-from fedclade.server import Server
+from fedclade.deployment.run import Deployment
+from fedclade.deployment.transport import ASK, QUESTION, TRAIN, UPLOAD
+from fedclade.fleet.questions import SurveyModels
 from tiny_runs import TINY, merged_run, refusal
 
 FIELDS = {
@@ -25,7 +29,7 @@ FIELDS = {
 }
 SETTINGS = {**FIELDS, "run.conventional": "frozen", "training.engine": "sequential", "grace-seconds": 1.0}
 TWO_AT_ONCE = {"edge.bandwidth_hz": 2e6}
-BY_TRIAL = {"clustering.thresholds": "auto", "clustering.bipartition": "average"}
+CROSS_EVALUATION = {"clustering.method": "cross-evaluation"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,23 +58,12 @@ def incidents(run) -> str:
     return "\n".join(detail["what"] for detail in run.events[run.events["kind"] == "incident"]["detail"])
 
 
-def simulated(run, out):
-    """The simulator with the same latencies."""
-
-    class Replayed(Experiment):
-        @property
-        def server(self):
-            bits = 32.0 * self.trainer.parameters
-            edge = RecordedEdge(read_latencies(run.folder / "latencies.csv"), self.config.edge.subchannels, bits)
-            return Server(self.config, self.trainer, edge, self.population.samples)
-
-    return Replayed(run.config).run(out)
-
-
 # -------------------------------------------------------------------------------- as in simulation
 
 
-@pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE, BY_TRIAL], ids=["one message", "called one by one", "by trial"])
+@pytest.mark.parametrize(
+    "at_once", [{}, TWO_AT_ONCE, CROSS_EVALUATION], ids=["one message", "called one by one", "asked"]
+)
 def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_once):
     run = deploy(grid_of(), {**SETTINGS, **at_once, "out": str(tmp_path / "real")})
     same = simulated(run, tmp_path / "simulated")
@@ -96,28 +89,31 @@ def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_on
     assert (run.folder / "report.html").is_file() == run.config.run.report
 
 
-def trainer_on(grid: FakeGrid) -> GridTrainer:
+def fleet_on(grid: FakeGrid) -> DeployedFleet:
     """Before any round."""
-    config = config_of({**SETTINGS, **BY_TRIAL})
+    config = config_of({**SETTINGS, **CROSS_EVALUATION})
     federation = federations.Federation(grid, configuration.to_toml(config))
     federation.gather(6, 1.0)
-    return Deployment(config, federation, 1.0, 1.0).grid_trainer
+    return Deployment(config, federation, 1.0, 1.0).fleet
 
 
 def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing():
     grid = grid_of()
-    trainer, devices = trainer_on(grid), np.array([4, 0, 2, 5])
-    models = np.stack([trainer.initial_model() * scale for scale in np.float32([1, 3, -2])])
-    expected = Experiment(config_of({**SETTINGS, **BY_TRIAL})).trainer.survey(models, devices)
+    fleet, devices = fleet_on(grid), np.array([4, 0, 2, 5])
+    survey = SurveyModels(np.stack([fleet.initial_model() * scale for scale in np.float32([1, 3, -2])]), devices)
+    expected = survey.run(Experiment(config_of({**SETTINGS, **CROSS_EVALUATION})).trainer.examiner)
     assert expected.samples.any(axis=1).all()
-    found = trainer.survey(models, devices)
+    answers = fleet.ask(survey)
+    found = answers.value
     np.testing.assert_array_equal(found.samples, expected.samples)
     np.testing.assert_allclose(found.misfit, expected.misfit, rtol=1e-6)
-    assert trainer.incidents == []
+    assert answers.incidents == ()
+    assert answers.cost.seconds > 0
+    assert answers.cost.joules.tolist() == [0] * 6
 
     grid.leave(102)
-    trainer.muster(1.0)
-    found, there = trainer.survey(models, devices), [0, 1, 3]
+    fleet.muster()
+    found, there = fleet.ask(survey).value, [0, 1, 3]
     np.testing.assert_array_equal(found.samples[there], expected.samples[there])
     np.testing.assert_allclose(found.misfit[there], expected.misfit[there], rtol=1e-6)
     assert not found.samples[2].any()
@@ -137,21 +133,33 @@ def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing
 )
 def test_nonsense_in_a_survey_is_no_answer(told):
     grid = grid_of()
-    trainer, devices = trainer_on(grid), np.arange(6)
-    grid.nodes[103].faults[(SURVEY, "0")] = lambda message, context: Message(pack({}, told), reply_to=message)
-    found = trainer.survey(np.stack([trainer.initial_model()] * 2), devices)
+    fleet = fleet_on(grid)
+    grid.nodes[103].faults[(ASK, "0")] = lambda message, context: Message(pack({}, told), reply_to=message)
+    answers = fleet.ask(SurveyModels(np.stack([fleet.initial_model()] * 2), np.arange(6)))
+    found = answers.value
     assert found.samples.any(axis=1).tolist() == [k != 3 for k in range(6)]
     assert not found.misfit[3].any()
-    (incident,) = trainer.incidents
-    assert incident.startswith("device 3 was not asked: error: ")
+    (incident,) = answers.incidents
+    assert incident.startswith("device 3 gave no answer (survey): unreadable: ")
 
 
-def test_by_trial_a_device_that_does_not_answer_a_survey_costs_its_own_opinion_only(tmp_path):
+def test_a_question_of_ones_own_travels_and_one_that_no_device_knows_is_refused():
+    fleet, devices = fleet_on(grid_of()), np.array([5, 1])
+    answers = fleet.ask(Rarest(devices))
+    expected = Rarest(devices).run(Experiment(config_of({**SETTINGS, **CROSS_EVALUATION})).trainer.examiner)
+    assert (answers.value.tolist(), answers.incidents) == (expected.tolist(), ())
+    answers = fleet.ask(Unheard(devices))
+    assert answers.value.tolist() == [-1, -1]
+    why = "question 'unheard-of': no such kind; known: compare, evaluate, survey"
+    assert sorted(answers.incidents) == [f"device {k} gave no answer (unheard-of): refused: {why}" for k in (1, 5)]
+
+
+def test_a_device_that_does_not_answer_a_survey_costs_its_own_opinion_only(tmp_path):
     grid = grid_of()
     for round_ in ("1", "2", "3"):
-        grid.nodes[102].faults[(SURVEY, round_)] = broken
-    run = deploy(grid, {**SETTINGS, **BY_TRIAL, "run.rounds": 3, "out": str(tmp_path / "run")})
-    assert "device 2 was not asked: error: disk on fire" in incidents(run)
+        grid.nodes[102].faults[(ASK, round_)] = only("survey", broken)
+    run = deploy(grid, {**SETTINGS, **CROSS_EVALUATION, "run.rounds": 3, "out": str(tmp_path / "run")})
+    assert "device 2 gave no answer (survey): refused: disk on fire" in incidents(run)
     assert run.summary["rounds"] == 3
     assert run.summary["uploads"] == 18
 
@@ -189,7 +197,7 @@ def test_every_device_gets_its_clusters_model(tmp_path):
 
 def test_devices_of_a_merged_cluster_get_the_model_of_the_cluster_they_went_to(tmp_path):
     run, sent = merged_run(tmp_path / "run"), {}
-    Deployment.deliver(SimpleNamespace(grid_trainer=SimpleNamespace(deliver=sent.update)), run)
+    Deployment.deliver(SimpleNamespace(fleet=SimpleNamespace(deliver=sent.update)), run)
     assert {device: name for device, (name, _) in sent.items()} == dict.fromkeys(range(6), "0.0")
 
 
@@ -204,6 +212,16 @@ def broken(message, context):
     raise RuntimeError("disk on fire")
 
 
+def only(question, fault):
+    """The fault, for one kind of question."""
+
+    def sometimes(message, context):
+        asked = message.content.config_records["facts"][QUESTION]
+        return fault(message, context) if asked == question else app(message, context)
+
+    return sometimes
+
+
 def sends(**arrays):
     return lambda message, context: Message(pack({"seconds": 0.1}, arrays), reply_to=message)
 
@@ -212,11 +230,11 @@ def sends(**arrays):
     ("fault", "kind", "said"),
     [
         (silent, "missed", "late: no answer within"),
-        (broken, "missed", "error: disk on fire"),
-        (sends(), "missed", "error: sent nothing, not float32[650]"),
-        (sends(update=np.zeros(3, np.float32)), "missed", "error: sent float32[3], not float32[650]"),
+        (broken, "missed", "refused: disk on fire"),
+        (sends(), "missed", "unreadable: sent nothing, not float32[650]"),
+        (sends(update=np.zeros(3, np.float32)), "missed", "unreadable: sent float32[3], not float32[650]"),
         (sends(update=np.full(650, np.nan, np.float32)), "rejected", "not finite"),
-        (lambda message, context: Message(message.content, reply_to=message), "missed", "error: sent nothing"),
+        (lambda message, context: Message(message.content, reply_to=message), "missed", "unreadable: sent nothing"),
     ],
 )
 @pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE], ids=["one message", "called one by one"])
@@ -240,7 +258,7 @@ def test_a_device_that_dies_while_training_holds_nobody_up_and_its_round_is_reco
     )
     run = deploy(grid, {**SETTINGS, "grace-seconds": 600, "out": str(tmp_path / "run")})
     assert events(run, "missed") == [(2, 2), (3, 2)]
-    assert reasons(run) == ["died: its node is gone", "away"]
+    assert reasons(run) == ["gone: its node is gone", "away"]
     last = run.evaluations[run.evaluations["round"] == 3]
     assert last["accuracy"].isna().tolist() == [k == 2 for k in range(6)]
     assert 0 < run.summary["accuracy_min"] <= run.summary["accuracy_mean"] <= 1
@@ -252,9 +270,10 @@ def test_a_device_that_dies_while_training_holds_nobody_up_and_its_round_is_reco
 )
 def test_nonsense_about_an_evaluation_is_no_evaluation(tmp_path, told):
     grid = grid_of()
-    grid.nodes[103].faults[(EVALUATE, "1")] = lambda message, context: Message(pack(told), reply_to=message)
+    grid.nodes[103].faults[(ASK, "1")] = lambda message, context: Message(pack(told), reply_to=message)
     run = deploy(grid, {**SETTINGS, "run.rounds": 1, "out": str(tmp_path / "run")})
     assert run.evaluations["accuracy"].isna().tolist() == [k == 3 for k in range(6)]
+    assert "device 3 gave no answer (evaluate): unreadable: " in incidents(run)
 
 
 @pytest.mark.parametrize("seconds", ["long", -5.0, 1e9, float("nan")])
@@ -273,7 +292,7 @@ def test_the_page_and_the_tables_can_be_made_of_a_run_that_lost_a_device(tmp_pat
     from fedclade.report.page import write_run_page
 
     grid = grid_of()
-    grid.nodes[101].faults[(EVALUATE, "3")] = broken
+    grid.nodes[101].faults[(ASK, "3")] = broken
     run = deploy(grid, {**SETTINGS, "out": str(tmp_path / "run")})
     assert "NaN" not in write_run_page(run).read_text("utf-8").split("<script")[-1]
     assert terminal.show_run(run, True)
@@ -285,7 +304,7 @@ def test_a_device_that_comes_back_as_another_node_is_the_same_device(tmp_path):
     def restart(message):
         if 102 in grid.nodes and message.metadata.message_type == TRAIN and message.metadata.group_id == "2":
             grid.leave(102)
-        if 102 not in grid.nodes and message.metadata.message_type == EVALUATE:
+        if 102 not in grid.nodes and message.metadata.message_type == ASK:
             grid.join(999, partition_id=2, num_partitions=6)
 
     grid.on_push = restart
@@ -295,7 +314,7 @@ def test_a_device_that_comes_back_as_another_node_is_the_same_device(tmp_path):
     assert 2 in run.uploads.query("round == 5 and missed == 0")["device"].tolist()
 
 
-def test_a_new_device_joins_and_is_placed_where_its_loss_is_smallest(tmp_path):
+def test_a_new_device_joins_and_is_placed_where_its_loss_is_smallest(tmp_path, capsys):
     grid = grid_of(5)  # device 5 of the second group comes after the split
     grid.on_push = lambda message: (
         grid.join(105, partition_id=5, num_partitions=6) if message.metadata.group_id == "3" else None
@@ -305,7 +324,11 @@ def test_a_new_device_joins_and_is_placed_where_its_loss_is_smallest(tmp_path):
     assert run.devices["train_samples"].tolist() == [40] * 6
     assert run.summary["devices"] == 6
     assert run.summary["adjusted_rand_index"] == 1.0
-    assert "device 5 (5) joined, in cluster" in incidents(run)
+    ((round_, _),) = [(round_, device) for round_, device in events(run, "joined") if device == 5]
+    (joined,) = run.events[run.events["kind"] == "joined"]["node"]
+    assert f"joined device 5 (5) of {joined}" in capsys.readouterr().out
+    assert joined == next(node["name"] for node in run.tree if 5 in node["members"] and not node["children"])
+    assert 5 in run.uploads.query(f"round == {round_} and missed == 0")["device"].tolist()
 
 
 def test_a_node_that_cannot_take_part_is_told_of_and_left_out(tmp_path):
@@ -367,7 +390,6 @@ def test_a_simulation_cannot_be_resumed_on_devices(tmp_path):
 
 def test_a_device_of_another_version_says_so():
     records = pack({})
-    records["facts"]["version"] = 2
-    with pytest.raises(UserError, match="does not speak version 1"):
+    records["facts"]["version"] = VERSION - 1
+    with pytest.raises(UserError, match=f"does not speak version {VERSION}"):
         unpack(records)
-    assert DESCRIBE == "query.describe"

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_deployment import SETTINGS, simulated
+from replay import simulated
+from test_deployment import SETTINGS
 
 from fedclade import UserError, open_run
 from fedclade.deployment.flower.demo import LocalFederation, write_app
-from fedclade.deployment.flower.messages import DELIVER, TRAIN, UPLOAD
+from fedclade.deployment.transport import DELIVER, TRAIN, UPLOAD
 from fedclade.runs import Run
 
 pytestmark = pytest.mark.slow
@@ -71,7 +72,7 @@ def waited_too_long(run: Run) -> list[int]:
 def test_six_nodes_find_the_planted_groups_as_the_simulator_does_with_at_most_two_uploads_at_once(federation, tmp_path):
     start(federation, 6)
     folder = tmp_path / "run"
-    split_at_once = {"clustering.warmup_rounds": 0, "run.rounds": 2}
+    split_at_once = {"norm_thresholds.warmup_rounds": 0, "run.rounds": 2}
     two_at_once = {"edge.bandwidth_hz": 2e6, "run.report": True, "out": str(folder)}
     app = write_app(tmp_path / "app", {**FAST, **split_at_once, **two_at_once})
     run = completed(federation, federation.run(app, {}), folder)
@@ -99,7 +100,7 @@ def test_six_nodes_find_the_planted_groups_as_the_simulator_does_with_at_most_tw
 
 def test_a_killed_node_costs_its_update_only_and_a_killed_superlink_does_not_cost_the_run(tmp_path):
     first, second, devices = tmp_path / "first", tmp_path / "second", 3
-    app = write_app(tmp_path / "app", {**FAST, "run.rounds": 2, "clustering.enabled": False, "out": "", "devices": 3})
+    app = write_app(tmp_path / "app", {**FAST, "run.rounds": 2, "clustering.method": "none", "out": "", "devices": 3})
     with contextlib.closing(LocalFederation(tmp_path / "before")) as federation:
         nodes = start(federation, devices)
         running = federation.run(app, {"out": str(first)})
@@ -110,7 +111,7 @@ def test_a_killed_node_costs_its_update_only_and_a_killed_superlink_does_not_cos
         assert waited_too_long(run) == []
         missed = run.events[run.events["kind"] == "missed"]
         assert missed["device"].tolist() == [1, 1]
-        assert missed["detail"].iloc[0]["reason"].startswith(("late", "died"))
+        assert missed["detail"].iloc[0]["reason"].startswith(("late", "gone"))
         assert run.uploads.query("missed == 0").groupby("device").size().to_dict() == {0: 2, 2: 2}
         assert run.models.dropna()["device"].unique().tolist() == [0, 2]
         delivered = [m["device"] for m in messages(first) if (m["what"], m["kind"]) == ("arrived", DELIVER)]

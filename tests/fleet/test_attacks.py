@@ -7,6 +7,7 @@ from data_builders import config, image_set
 from fedclade.config import AttackConfig
 from fedclade.data import populate
 from fedclade.fleet.attacks import HostileTrainer
+from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 
 EVERYBODY = np.arange(10)
@@ -73,9 +74,11 @@ def test_what_is_asked_about_models_is_answered_honestly(honest):
     np.testing.assert_array_equal(attack.initial_model(), models[0])
     for share in ("train", "validation", "test"):
         asked = models, EVERYBODY, EVERYBODY % 2, share
-        np.testing.assert_array_equal(attack.evaluate(*asked).loss, honest.evaluate(*asked).loss)
+        np.testing.assert_array_equal(
+            Evaluate(*asked).run(attack.examiner).loss, Evaluate(*asked).run(honest.examiner).loss
+        )
     asked = models, EVERYBODY, ONE_MODEL, ONE_MODEL + 1
-    np.testing.assert_array_equal(attack.compare(*asked).mean, honest.compare(*asked).mean)
-    mine, theirs = (trainer.survey(models, EVERYBODY) for trainer in (attack, honest))
+    np.testing.assert_array_equal(Compare(*asked).run(attack.examiner).mean, Compare(*asked).run(honest.examiner).mean)
+    mine, theirs = (SurveyModels(models, EVERYBODY).run(trainer.examiner) for trainer in (attack, honest))
     np.testing.assert_array_equal(mine.samples, theirs.samples)
     np.testing.assert_array_equal(mine.misfit, theirs.misfit)

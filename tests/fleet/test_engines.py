@@ -15,6 +15,7 @@ from torch.nn import functional
 from data_builders import config, error_line, image_set, stand_in_folder_with
 from fedclade.core.errors import Interrupted
 from fedclade.data import Population
+from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
 from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
@@ -108,7 +109,7 @@ def test_a_net_the_lean_step_does_not_know_gives_the_plain_engines_updates_too(c
     plain, turned = (build_trainer(Engine(name, 1), plan, population) for name in ("sequential", "workers"))
     model, device = plain.initial_model(), np.arange(1)
     np.testing.assert_array_equal(turned.initial_model(), model)
-    one, other = (trainer.evaluate(model[None], device, device) for trainer in (plain, turned))
+    one, other = (Evaluate(model[None], device, device).run(trainer.examiner) for trainer in (plain, turned))
     np.testing.assert_allclose(other.loss, one.loss, rtol=1e-5)
 
 
@@ -118,7 +119,7 @@ def test_an_engine_compares_models_as_the_plain_engine_does(model, engine):
     plain, other = (build_trainer(Engine(name, 1), plan, population) for name in ("sequential", engine))
     models = np.stack([plain.initial_model() * scale for scale in np.float32([1, 2])])
     asked = models, np.array([2, 0, 1]), np.array([0, 1, 1]), np.array([1, 0, 0]), "train"
-    expected, found = plain.compare(*asked), other.compare(*asked)
+    expected, found = Compare(*asked).run(plain.examiner), Compare(*asked).run(other.examiner)
     np.testing.assert_array_equal(found.samples, expected.samples)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
     other.close()
@@ -129,7 +130,10 @@ def test_an_engine_surveys_models_as_the_plain_engine_does(model, engine):
     plan, population = settings_of(model), population_of([9, 1, 20])
     plain, other = (build_trainer(Engine(name, 1), plan, population) for name in ("sequential", engine))
     models, devices = np.stack([plain.initial_model() * scale for scale in np.float32([1, 2, -1])]), np.array([2, 0, 1])
-    expected, found = plain.survey(models, devices), other.survey(models, devices)
+    expected, found = (
+        SurveyModels(models, devices).run(plain.examiner),
+        SurveyModels(models, devices).run(other.examiner),
+    )
     np.testing.assert_array_equal(found.samples, expected.samples)
     np.testing.assert_allclose(found.misfit, expected.misfit, rtol=1e-4, atol=1e-5)
     other.close()
@@ -141,6 +145,15 @@ def test_worker_processes_give_the_same_bytes_as_one_process(model, engine, work
     plan, population = settings_of(model), population_of([12, 1])  # also more workers than devices
     alone = updates(Engine(engine, 1), plan, population)
     np.testing.assert_array_equal(updates(Engine(engine, workers), plan, population), alone)
+
+
+def test_worker_processes_may_have_nobody_to_train():
+    plan, population = settings_of("logistic"), population_of([4, 4])
+    trainer, nobody = WorkersTrainer(plan, population, workers=2), np.zeros(0, dtype=np.int64)
+    try:
+        assert trainer.train(1, trainer.initial_model()[None], nobody, nobody).shape == (0, trainer.parameters)
+    finally:
+        trainer.close()
 
 
 def test_a_killed_worker_is_replaced_and_its_device_trained_again_to_the_same_bytes():
@@ -330,20 +343,3 @@ def test_only_dense_nets_are_stacked():
     assert not DenseStack.fits(nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)))
     assert not DenseStack.fits(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2)))
     assert not DenseStack.fits(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 3)))
-
-
-def test_an_evaluation_known_already_is_not_made_again(monkeypatch):
-    plan, population = settings_of("mlp"), population_of([5, 5, 5])
-    trainer = build_trainer(Engine("sequential", 1), plan, population)
-    start = trainer.initial_model()
-    models, devices = np.stack([start, start * 2]), np.arange(3)
-    first = trainer.evaluate(models, devices, np.array([0, 1, 0]))
-    asked = []
-    honest = trainer._local.evaluate
-    monkeypatch.setattr(trainer._local, "evaluate", lambda m, d, s: asked.append(d.tolist()) or honest(m, d, s))
-    again = trainer.evaluate(models[::-1].copy(), devices, np.array([1, 0, 1]))
-    assert asked == []
-    np.testing.assert_array_equal(again.loss, first.loss)
-    trainer.evaluate(models, devices, np.array([0, 0, 0]))
-    trainer.evaluate(models, devices, np.array([0, 1, 0]), "train")
-    assert asked == [[1], [0, 2], [1]]

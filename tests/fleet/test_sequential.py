@@ -11,6 +11,8 @@ from fedclade import Interrupted
 from fedclade.config import Config
 from fedclade.core.random import generator
 from fedclade.data import Population, populate
+from fedclade.fleet import questions
+from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.models import build_model
 
@@ -157,7 +159,7 @@ def test_a_device_with_a_single_training_sample_trains():
     (update,) = trainer.train(1, models, np.array([29]), np.array([0]))
     by_hand = update_by_hand(settings, population, models[0], 1, 29)
     np.testing.assert_allclose(update, by_hand, rtol=1e-4, atol=1e-6)
-    assert trainer.evaluate(models, np.array([29]), np.array([0])).accuracy in (0.0, 1.0)
+    assert Evaluate(models, np.array([29]), np.array([0])).run(trainer.examiner).accuracy in (0.0, 1.0)
 
 
 @pytest.mark.parametrize("trained", [0, 2])
@@ -182,7 +184,7 @@ def test_evaluation_is_the_mean_over_a_devices_images(share):
     trainer, population = trainer_of(settings)
     models = two_models(trainer) * 3
     devices, model_of = np.array([2, 0, 1, 2]), np.array([1, 0, 1, 0])
-    evaluation = trainer.evaluate(models, devices, model_of, share)
+    evaluation = Evaluate(models, devices, model_of, share).run(trainer.examiner)
     for row, (device, model) in enumerate(zip(devices, model_of, strict=True)):
         module = module_with(settings, population, models[model]).eval()
         right, loss = [], []
@@ -198,7 +200,11 @@ def test_evaluation_is_the_mean_over_a_devices_images(share):
 def test_evaluation_is_of_the_test_share_unless_told_otherwise():
     trainer, _ = trainer_of(plan())
     asked = two_models(trainer), np.arange(3), np.zeros(3, int)
-    default, test, train = trainer.evaluate(*asked), trainer.evaluate(*asked, "test"), trainer.evaluate(*asked, "train")
+    default, test, train = (
+        Evaluate(*asked).run(trainer.examiner),
+        Evaluate(*asked, "test").run(trainer.examiner),
+        Evaluate(*asked, "train").run(trainer.examiner),
+    )
     np.testing.assert_array_equal(default.loss, test.loss)
     assert (default.loss != train.loss).all()
 
@@ -207,7 +213,7 @@ def test_more_images_than_one_evaluation_batch_are_all_counted():
     settings = config(population={"devices": 1, "partition": "iid", "validation_share": 0}, model={"name": "logistic"})
     trainer, population = trainer_of(settings, image_set(1500, classes=3))
     models = trainer.initial_model()[None]
-    evaluation = trainer.evaluate(models, np.array([0]), np.array([0]), "train")
+    evaluation = Evaluate(models, np.array([0]), np.array([0]), "train").run(trainer.examiner)
     images, labels = seen(population, population.train[0])
     scores = module_with(settings, population, models[0])(images).detach()
     assert len(labels) == 1200
@@ -219,7 +225,7 @@ def test_evaluation_drops_nothing_out_and_does_not_disturb_training():
     trainer, _ = trainer_of(plan("alexnet"), COLOURED)
     models, everybody = two_models(trainer), (np.arange(3), np.array([0, 1, 0]))
     before = trainer.train(1, models, *everybody)
-    losses = [trainer.evaluate(models, *everybody).loss.tobytes() for _ in range(2)]
+    losses = [Evaluate(models, *everybody).run(trainer.examiner).loss.tobytes() for _ in range(2)]
     assert losses[0] == losses[1]
     np.testing.assert_array_equal(trainer.train(1, models, *everybody), before)
 
@@ -235,7 +241,7 @@ def test_comparing_is_one_misfit_less_the_other_image_by_image_and_class_by_clas
     trainer, population = trainer_of(settings)
     models = np.stack([trainer.initial_model() * scale for scale in (1, 3, -2)])
     devices, first, second = np.array([2, 0, 1, 2]), np.array([1, 0, 1, 2]), np.array([0, 2, 1, 1])
-    answer = trainer.compare(models, devices, first, second, share)
+    answer = Compare(models, devices, first, second, share).run(trainer.examiner)
     for row, device in enumerate(devices):
         positions = getattr(population, share)[device]
         images, labels = seen(population, positions)
@@ -252,21 +258,21 @@ def test_comparing_is_one_misfit_less_the_other_image_by_image_and_class_by_clas
 
 def test_comparing_is_of_the_validation_share_unless_told_otherwise():
     trainer, population = trainer_of(plan(validation=0.3))
-    answer = trainer.compare(two_models(trainer), np.arange(3), np.zeros(3, int), np.ones(3, int))
+    answer = Compare(two_models(trainer), np.arange(3), np.zeros(3, int), np.ones(3, int)).run(trainer.examiner)
     assert answer.samples.sum(axis=1).tolist() == [len(part) for part in population.validation]
 
 
 def test_comparing_without_held_out_images_says_nothing():
     trainer, _ = trainer_of(plan())
     asked = two_models(trainer), np.arange(3), np.zeros(3, int), np.ones(3, int)
-    assert trainer.compare(*asked).test() == (0.0, 1.0)
+    assert Compare(*asked).run(trainer.examiner).test() == (0.0, 1.0)
 
 
 def test_a_survey_is_the_mean_misfit_of_every_model_by_class_of_the_training_images():
     settings = plan(validation=0.2)
     trainer, population = trainer_of(settings)
     models, devices = np.stack([trainer.initial_model() * scale for scale in (1, 3, -2)]), np.array([2, 0, 1])
-    answer = trainer.survey(models, devices)
+    answer = SurveyModels(models, devices).run(trainer.examiner)
     assert answer.misfit.shape == (3, 3, population.classes)
     for row, device in enumerate(devices):
         images, labels = seen(population, population.train[device])
@@ -281,15 +287,18 @@ def test_a_survey_is_the_mean_misfit_of_every_model_by_class_of_the_training_ima
 
 
 @pytest.mark.parametrize("images", [1, 7, 20, 10_000])
-def test_a_survey_of_some_images_has_the_same_share_of_each_class_and_counts_them_all(images):
+def test_a_survey_of_some_images_has_the_same_share_of_each_class_and_counts_them_all(images, monkeypatch):
     trainer, population = trainer_of(plan(validation=0.2))
     models, devices = two_models(trainer), np.array([1, 2, 0])
     looked = []
-    look = trainer._local._some
-    trainer._local._some = lambda mine, most: looked.append(look(mine, most)) or looked[-1]
-    whole, some = trainer.survey(models, devices), trainer.survey(models, devices, images)
+    look = questions._some
+    monkeypatch.setattr(questions, "_some", lambda *asked: looked.append(look(*asked)) or looked[-1])
+    whole, some = (
+        SurveyModels(models, devices).run(trainer.examiner),
+        SurveyModels(models, devices, images).run(trainer.examiner),
+    )
     np.testing.assert_array_equal(some.samples, whole.samples)
-    for row, (device, mine) in enumerate(zip(devices, looked, strict=True)):
+    for row, (device, mine) in enumerate(zip(devices, looked[3:], strict=True)):
         assert set(mine) <= set(population.train[device])
         held = whole.samples[row]
         share = min(1.0, images / held.sum())
@@ -303,9 +312,9 @@ def test_a_survey_of_some_images_has_the_same_share_of_each_class_and_counts_the
 def test_a_survey_agrees_with_comparisons():
     trainer, _ = trainer_of(plan(validation=0.2))
     models, devices = two_models(trainer), np.array([1, 2, 0])
-    answer = trainer.survey(models, devices)
+    answer = SurveyModels(models, devices).run(trainer.examiner)
     first, second = np.zeros(3, dtype=np.int64), np.ones(3, dtype=np.int64)
-    compared = trainer.compare(models, devices, first, second, "train")
+    compared = Compare(models, devices, first, second, "train").run(trainer.examiner)
     np.testing.assert_array_equal(compared.samples, answer.samples)
     assert answer.misfit[:, 1] - answer.misfit[:, 0] == pytest.approx(compared.mean, abs=1e-9)
 

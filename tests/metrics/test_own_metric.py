@@ -80,7 +80,7 @@ def test_it_is_a_curve_in_tensorboard(run, shares):
 def jobs(tmp_path_factory) -> list[Job]:
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(EXAMPLES)
-        jobs = prepare(tiny(*OWN, "compare.trials=1").config, tmp_path_factory.mktemp("comparison"))
+        jobs = prepare(tiny(*OWN, "compare.seeds=1").config, tmp_path_factory.mktemp("comparison"))
         for job in jobs:
             resume(job.folder)
     return jobs
@@ -88,7 +88,7 @@ def jobs(tmp_path_factory) -> list[Job]:
 
 @pytest.fixture(scope="module")
 def comparison(jobs) -> Comparison:
-    return collect(tiny("compare.trials=1").config, jobs)
+    return collect(tiny("compare.seeds=1").config, jobs)
 
 
 def test_it_is_in_the_tables_and_on_the_page_of_a_comparison(comparison, jobs, tmp_path):

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclade.clustering import CutFacts, Tree
+from fedclade.core.tree import Tree
 from fedclade.metrics import Outcome
 from fedclade.metrics.registry import METRICS, TABLES, compared, every_round, reference, summarise
 
-FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
 OUTCOME = Outcome(
     policy="fair",
     method="none",
@@ -19,7 +18,7 @@ OUTCOME = Outcome(
     planted=np.array([0, 0, 1, 1]),
     round=9,
     seconds=12.5,
-    tree=Tree.planted(4).split("0", [2, 3], 3, 4.0, FACTS),
+    tree=Tree.planted(4).split("0", [[0, 1], [2, 3]], 3, 4.0),
     participation=np.array([3, 2, 1, 0]),
     present_rounds=np.array([3, 2, 1, 0]),
     energy_joules=np.array([1.0, 2.0, 3.0, 4.0]),

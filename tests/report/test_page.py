@@ -12,9 +12,9 @@ import pytest
 
 from browser import browser
 from fedclade import Experiment, open_run
-from fedclade.clustering.criteria import CutFacts
-from fedclade.clustering.tree import Tree
-from fedclade.core.state import CONVENTIONAL, ClusterRecord, EvaluationRecord, Event, RoundRecord
+from fedclade.core.records import ClusterRecord, EvaluationRecord, Event, RoundRecord
+from fedclade.core.state import CONVENTIONAL
+from fedclade.core.tree import Tree
 from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
 from fedclade.runs.problem import check_run
@@ -25,7 +25,7 @@ from tiny_runs import TINY, digits, fedclade, merged_run, refusal, tiny
 STOPPING = (
     "run.rounds=8",
     "edge.bandwidth_hz=2e6",
-    "clustering.epsilon2=0.35",
+    "norm_thresholds.epsilon2=0.35",
     "run.report=true",
     "scheduling.deadline_seconds=0.05",
 )
@@ -118,19 +118,19 @@ def test_the_matrix_of_a_split_is_ordered_by_child_and_as_the_updates_had_it(run
     (split,) = run_data(run)["splits"]
     (stored,) = run.splits.to_dict("records")
     assert split["devices"] == [0, 1, 2, 3, 4, 5]
-    assert split["first"] == 3
+    assert split["ends"] == [3, 6]
     assert stored["likeness"].shape == (6, 6)
     assert np.allclose(np.diag(stored["likeness"]), 1, atol=1e-3)
     (event,) = run.events.query("kind == 'split'")["detail"]
-    assert stored["likeness"][:3, 3:].max() == pytest.approx(event["cross_max"], abs=1e-3)
+    assert stored["likeness"][:3, 3:].max() == pytest.approx(event["sim_cross_max"], abs=1e-3)
     assert min(stored["likeness"][:3, :3].min(), stored["likeness"][3:, 3:].min()) == pytest.approx(
-        event["within_min"], abs=1e-3
+        event["sim_within_min"], abs=1e-3
     )
 
 
 def test_where_the_devices_told_who_helps_whom_the_matrix_is_of_that(tmp_path):
     (split,) = run_data(digits().run(tmp_path / "run"))["splits"]
-    assert (split["by"], split["first"], split["devices"]) == ("kinship", 8, list(range(12)))
+    assert (split["by"], split["ends"], split["devices"]) == ("affinity", [8, 12], list(range(12)))
     flat = np.frombuffer(base64.b64decode(split["likeness"]["base64"]), "i1")
     matrix, first = flat.reshape(12, 12) / 127, np.arange(12) < 8
     assert (np.diag(matrix) == 1).all()
@@ -253,7 +253,7 @@ def test_on_paper_the_charts_fit_the_sheet_and_the_settings_are_unfolded(page):
 
 
 def test_a_run_without_a_split_has_a_page_without_gaps(tmp_path):
-    plain = {**TINY, "clustering": {"enabled": False}, "run": {"rounds": 2}, "incongruence": {}}
+    plain = {**TINY, "clustering": {"method": "none"}, "run": {"rounds": 2}, "incongruence": {}}
     run = Experiment(plain).run(tmp_path / "run")
     with browser() as page:
         page.see()
@@ -287,10 +287,11 @@ def _large_run(folder: Path) -> Run:
         if round_ % 10 == 0 and len(leaves) < 16:
             leaf = max(leaves, key=lambda leaf: len(leaf.devices))
             members = np.array(leaf.devices)
-            half = members[len(members) // 2 :].tolist()
-            tree = tree.split(leaf.name, half, round_, seconds, CutFacts(0.2, -0.1, 0.3, 0.7, None))
+            halves = [part.tolist() for part in np.array_split(members, 2)]
+            evidence = {"sim_within_min": 0.2, "sim_cross_max": -0.1, "gap": 0.3}
+            tree = tree.split(leaf.name, halves, round_, seconds, evidence)
             cosines = rng.uniform(-1, 1, (len(members), len(members))).astype(np.float32)
-            detail = {"first": members[: len(members) // 2].tolist(), "second": half, "by": "similarity"}
+            detail = {"parts": halves, "by": "similarity"}
             events.append(Event("split", leaf.name, detail=detail, likeness=(members, cosines)))
         accuracy = rng.uniform(0.3, 1, LARGE_DEVICES)
         writer.record(

@@ -120,7 +120,10 @@ def test_a_long_run_prints_a_line_only_now_and_then(tmp_path):
 
 
 def test_stops_are_told(tmp_path):
-    limits = ("clustering.epsilon1=9", "clustering.epsilon2=9")  # everything is calm, after one round of warm-up
+    limits = (
+        "norm_thresholds.epsilon1=9",
+        "norm_thresholds.epsilon2=9",
+    )  # everything is calm, after one round of warm-up
     assert "round 2: cluster 0 has stopped" in progress(tmp_path / "run", *limits)
 
 

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from fedclade import Interrupted, open_run
-from fedclade.clustering import CutFacts, Tree
+from fedclade.core.tree import Tree
 from fedclade.data import build_population
 from fedclade.runs.assign import place
 from tiny_runs import digits, fedclade, files, refusal
-
-FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +104,7 @@ def test_a_run_of_one_cluster_has_no_forks(tmp_path):
 
 
 def test_a_cluster_that_was_merged_leads_to_the_one_it_became(finished, monkeypatch):
-    tree = Tree.planted(12).split("0", range(8, 12), 3, 1.0, FACTS).merge("0.1", "0.0")
+    tree = Tree.planted(12).split("0", [range(8), range(8, 12)], 3, 1.0).merge("0.1", "0.0")
     monkeypatch.setattr("fedclade.runs.Run.tree", tree.to_json())
     found = place(finished, device=10)
     assert found.leaf == "0.0"
@@ -114,8 +112,9 @@ def test_a_cluster_that_was_merged_leads_to_the_one_it_became(finished, monkeypa
 
 def test_a_cluster_that_was_merged_into_one_that_split_later_leads_to_the_best_leaf_there(finished, monkeypatch):
     """0.0.1 became 0.1, which has split since: device 10 belongs to the second of its children."""
-    tree = Tree.planted(12).split("0", range(6, 12), 3, 1.0, FACTS).split("0.0", [4, 5], 4, 2.0, FACTS)
-    tree = tree.merge("0.0.1", "0.1").split("0.1", range(8, 12), 5, 3.0, FACTS)
+    tree = Tree.planted(12).split("0", [range(6), range(6, 12)], 3, 1.0)
+    tree = tree.split("0.0", [range(4), [4, 5]], 4, 2.0)
+    tree = tree.merge("0.0.1", "0.1").split("0.1", [range(4, 8), range(8, 12)], 5, 3.0)
     kept = open_run(finished)
     models = {"0.0.0": kept.model("0"), "0.1.0": kept.model("0.0"), "0.1.1": kept.model("0.1")}
     monkeypatch.setattr("fedclade.runs.Run.tree", tree.to_json())

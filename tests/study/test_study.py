@@ -26,7 +26,7 @@ FEW = (
     "compare.seeds=2",
     "compare.target_accuracy=0.4",
     "compare.devices=[6, 8]",
-    'compare.variants=["calm: clustering.enabled=false; scheduling.policy=full"]',
+    'compare.variants=["calm: clustering.method=none; scheduling.policy=full"]',
 )
 
 
@@ -68,7 +68,7 @@ def test_every_contender_meets_every_size_with_every_seed_seed_by_seed(jobs):
     for job in jobs:
         assert (job.config.run.seed, job.config.population.devices) == (job.seed, job.devices)
         assert job.config.scheduling.policy == {"calm": "full"}.get(job.contender, job.contender)
-        assert job.config.clustering.enabled is (job.contender != "calm")
+        assert (job.config.clustering.method == "none") is (job.contender == "calm")
         assert job.config.training.workers == 1
 
 

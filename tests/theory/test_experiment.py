@@ -22,14 +22,13 @@ SMALL = {
     "model": {"name": "logistic"},
     "training": {"epochs": 1, "batch_size": 20, "learning_rate": 0.02, "weight_decay": 0.5},
     "scheduling": {"policy": "full"},
-    "clustering": {
-        "thresholds": "fixed",
+    "clustering": {"method": "norm-thresholds", "min_cluster_size": 3},
+    "norm_thresholds": {
         "warmup_rounds": 5,
         "norm": "per-step",
         "epsilon1": 0.4,
         "epsilon2": 1.0,
         "bipartition": "average",
-        "min_cluster_size": 3,
     },
 }
 
@@ -89,7 +88,7 @@ def test_the_same_config_gives_the_same_report(report):
 
 
 def test_where_a_stopped_cluster_goes_on_with_one_device_its_bound_ends():
-    fair = configuration.load(SMALL, [*GREEDY, "clustering.epsilon2=3.0", "run.rounds=30"])
+    fair = configuration.load(SMALL, [*GREEDY, "norm_thresholds.epsilon2=3.0", "run.rounds=30"])
     alone = check_bounds(fair)  # stops without a split
     (cluster,) = alone.clusters
     ended = np.isnan(cluster.curve.theorem)
@@ -127,7 +126,7 @@ def test_unequal_data_means_unequal_local_steps_and_a_floor_that_stays():
         ("model.name=cnn", "model.name = cnn: the bounds are of L2-regularised logistic regression"),
         ("training.weight_decay=0.0", "training.weight_decay = 0.0: "),
         ("training.momentum=0.9", "training.momentum = 0.9: "),
-        ("clustering.enabled=false", "clustering.enabled = False: "),
+        ("clustering.method=none", "clustering.method = none: "),
         ("scheduling.policy=random", 'scheduling.policy = "random": left devices out of round 1'),
         ("training.learning_rate=0.9", "learning rate η = 0.9: gives ζ1 = "),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
-    from fedclade.simulation import Progress
+    from fedclade.report.listener import Progress
     from fedclade.study import FailureKind
 
 

@@ -17,8 +17,9 @@ from fedclade.cli.progress import failures_told, say, say_round
 from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
+    from fedclade.report.listener import OnRound, Progress
     from fedclade.runs import Run
-    from fedclade.simulation import Experiment, OnRound, Progress
+    from fedclade.simulation import Experiment
 
 
 class Form(StrEnum):

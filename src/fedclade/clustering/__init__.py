@@ -1,45 +1,21 @@
-"""Finding the groups: similarity, bipartition, criteria, and the tree of models."""
+"""Finding the groups: what a method is, the methods, and what they share: similarity, bipartition, criteria."""
 
-from fedclade.clustering.belonging import Belonging
 from fedclade.clustering.bipartition import bipartition
-from fedclade.clustering.criteria import CutFacts, Norms, Verdict, cut_facts, enough_heard, gamma_test, judge
-from fedclade.clustering.kinship import Kinship, kindred_cut
-from fedclade.clustering.similarity import (
-    absurd,
-    cosine_similarity,
-    discounted,
-    mean_similarity_to,
-    mean_update_norm,
-    sketch,
-    update_norms,
-)
-from fedclade.clustering.tree import ROOT, Node, Split, Tree
-from fedclade.clustering.trial import Outlook, Trial, group_effect
+from fedclade.clustering.criteria import CutFacts, cut_facts, enough_heard, gamma_test, judge
+from fedclade.clustering.method import BaseMethod, Decisions, Method, Norms
+from fedclade.clustering.methods import find_method, method_names
 
 __all__ = [
-    "ROOT",
-    "Belonging",
+    "BaseMethod",
     "CutFacts",
-    "Kinship",
-    "Node",
+    "Decisions",
+    "Method",
     "Norms",
-    "Outlook",
-    "Split",
-    "Tree",
-    "Trial",
-    "Verdict",
-    "absurd",
     "bipartition",
-    "cosine_similarity",
     "cut_facts",
-    "discounted",
     "enough_heard",
+    "find_method",
     "gamma_test",
-    "group_effect",
     "judge",
-    "kindred_cut",
-    "mean_similarity_to",
-    "mean_update_norm",
-    "sketch",
-    "update_norms",
+    "method_names",
 ]

@@ -10,24 +10,17 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedclade.clustering.similarity import update_norms
-from fedclade.config import ClusteringConfig
+from fedclade.clustering.method import Norms
+from fedclade.config import NormThresholdsConfig
 from fedclade.core.arrays import Bools, Singles
+from fedclade.core.updates import update_norms
 
 JACKKNIFE = 10  # parts
 ONE_SIDED = 1.645  # standard errors, for 95 %
 MIN_HEARD = 3  # fewer members' updates say nothing about groups
 
-Verdict: TypeAlias = Literal["go-on", "stop", "split"]
-
-
-@dataclass(frozen=True)
-class Norms:
-    """The two numbers the tests look at, of the members heard this round."""
-
-    mean: float
-    max: float
-    heard: int
+Proposal: TypeAlias = Literal["go-on", "stop", "split"]
+Gamma: TypeAlias = float | Literal["off", "estimated"]
 
 
 def enough_heard(norms: Norms, members: int) -> bool:
@@ -35,7 +28,7 @@ def enough_heard(norms: Norms, members: int) -> bool:
     return norms.heard >= min(MIN_HEARD, members)
 
 
-def judge(norms: Norms, members: int, round_: int, config: ClusteringConfig) -> Verdict:
+def judge(norms: Norms, members: int, round_: int, config: NormThresholdsConfig) -> Proposal:
     """Standing still while someone pulls hard: split. Standing still and nobody pulls: stop."""
     if round_ <= config.warmup_rounds or not enough_heard(norms, members) or norms.mean >= config.epsilon1:
         return "go-on"
@@ -57,9 +50,20 @@ class CutFacts:
     gamma_max: float | None  # None where γ is not tested
     gamma_error: float | None = None  # its standard error where it is estimated
 
+    def evidence(self) -> dict[str, float | None]:
+        """As plain data, by the names that reports use."""
+        return {
+            "sim_within_min": self.within_min,
+            "sim_cross_max": self.cross_max,
+            "gap": self.gap,
+            "gamma_bound": self.gamma_bound,
+            "gamma_max": self.gamma_max,
+            "gamma_error": self.gamma_error,
+        }
 
-def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: ClusteringConfig) -> CutFacts:
-    """Measure a cut."""
+
+def cut_facts(similarity: Singles, side: Bools, updates: Singles | None = None, gamma: Gamma = "off") -> CutFacts:
+    """Measure a cut; where γ is estimated, from the updates of the devices."""
     children = np.flatnonzero(side), np.flatnonzero(~side)
     cross = float(max(similarity[member, children[1]].max() for member in children[0]))  # line by line: K² is large
     within = float(
@@ -69,12 +73,12 @@ def cut_facts(similarity: Singles, side: Bools, updates: Singles, config: Cluste
             for position, member in enumerate(child)
         )
     )
-    gamma: float | None = None if isinstance(config.gamma, str) else config.gamma
+    largest: float | None = None if isinstance(gamma, str) else gamma
     error: float | None = None
-    if config.gamma == "estimated":
+    if gamma == "estimated" and updates is not None:
         estimates = [estimated_gamma(updates[child]) for child in (side, ~side)]
-        gamma, error = max(estimates, key=lambda one: (one[0] + ONE_SIDED * one[1], one[0]))
-    return CutFacts(within, cross, within - cross, math.sqrt((1.0 - cross) / 2.0), gamma, error)
+        largest, error = max(estimates, key=lambda one: (one[0] + ONE_SIDED * one[1], one[0]))
+    return CutFacts(within, cross, within - cross, math.sqrt((1.0 - cross) / 2.0), largest, error)
 
 
 def gamma_test(facts: CutFacts) -> bool:

@@ -4,6 +4,8 @@ The only package that knows field names as text.
 """
 
 from fedclade.config.files import fields_of, load, presets, section_fields, to_toml
+from fedclade.config.methods import CrossEvaluationConfig, IfcaConfig, NormThresholdsConfig
+from fedclade.config.section import Section
 from fedclade.config.sections import (
     AttackConfig,
     ClusteringConfig,
@@ -15,7 +17,6 @@ from fedclade.config.sections import (
     PopulationConfig,
     RunConfig,
     SchedulingConfig,
-    Section,
     TrainingConfig,
 )
 
@@ -24,9 +25,12 @@ __all__ = [
     "ClusteringConfig",
     "CompareConfig",
     "Config",
+    "CrossEvaluationConfig",
     "EdgeConfig",
+    "IfcaConfig",
     "IncongruenceConfig",
     "ModelConfig",
+    "NormThresholdsConfig",
     "PopulationConfig",
     "RunConfig",
     "SchedulingConfig",

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedclade.config.moved import MOVED
-from fedclade.config.sections import Complaint, Config, Section
+from fedclade.config.section import Section
+from fedclade.config.sections import Complaint, Config
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import near_miss
 

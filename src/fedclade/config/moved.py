@@ -5,4 +5,15 @@ from collections.abc import Mapping
 # A former "section.field", or a former section's name -> what to write instead.
 MOVED: Mapping[str, str] = {
     "compare.trials": "compare.seeds",
+    "clustering.enabled": 'clustering.method = "none"',
+    "clustering.thresholds": 'clustering.method = "cross-evaluation" (was "auto") or "norm-thresholds" (was "fixed")',
+    **{f"clustering.{field}": f"cross_evaluation.{field}" for field in ("level", "patience", "review_every")},
+    **{
+        f"clustering.{field}": f"norm_thresholds.{field}"
+        for field in ("epsilon1", "epsilon2", "norm", "weighting", "gamma")
+    },
+    **{
+        f"clustering.{field}": f"norm_thresholds.{field} or cross_evaluation.{field}"
+        for field in ("bipartition", "warmup_rounds")
+    },
 }

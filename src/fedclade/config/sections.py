@@ -5,15 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, Strict, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, Strict, model_validator
+
+from fedclade.config.methods import CrossEvaluationConfig, IfcaConfig, NormThresholdsConfig
+from fedclade.config.section import Section
 
 Relaxed = Strict(False)  # TOML has lists, no tuples
-
-
-class Section(BaseModel):
-    """What all sections share: frozen, strict about types and names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Complaint(ValueError):
@@ -73,7 +70,7 @@ class PopulationConfig(Section):
         ge=0,
         lt=1,
         description="share of a device's images on which split and move are tried, at least 40 of them or a fifth; "
-        "unset: 0.1 with automatic thresholds, else none",
+        "unset: 0.1 with cross-evaluation, else none",
     )
 
     @model_validator(mode="after")
@@ -265,45 +262,20 @@ class SchedulingConfig(Section):
 
 
 class ClusteringConfig(Section):
-    """When a cluster stops, when it splits, and how it is cut."""
+    """Which devices share a model; each method has a section of its own."""
 
-    enabled: bool = Field(True, description="false: conventional federated learning, one model")
-    thresholds: Literal["auto", "fixed"] = Field(
-        "auto",
-        description="auto: cuts are tried on held-out data, nothing to tune; fixed: ε1 and ε2 (the paper)",
-    )
-    level: float = Field(
-        0.0001, gt=0, lt=0.5, description="auto: how often, at most, a cut is accepted by chance (p-value of a trial)"
-    )
-    patience: int = Field(
-        10, ge=1, description="auto: rounds without progress on held-out data after which a cluster stops"
-    )
-    review_every: int = Field(
-        3, ge=0, description="auto: rounds after which devices may change, and clusters merge; 0: never"
-    )
-    epsilon1: float = Field(0.5, gt=0, description="a mean update smaller than this means standing still (ε1)")
-    epsilon2: float = Field(1.0, gt=0, description="an update larger than this means pulling hard (ε2)")
-    warmup_rounds: int = Field(0, ge=0, description="no stop and no split in these first rounds; auto: of each cluster")
-    norm: Literal["update", "per-step"] = Field(
-        "update", description="‖Δw‖, or ‖Δw‖/(η·steps), which does not grow with a device's data"
-    )
-    weighting: Literal["uniform", "samples"] = Field(
-        "uniform", description="of the mean update in the tests; models are always averaged by D_k"
-    )
-    bipartition: Literal["minmax", "average", "complete"] = Field(
-        "average",
-        description="average or complete linkage, or the smallest largest cross similarity, exactly (the paper)",
+    method: str = Field(
+        "cross-evaluation",
+        description="cross-evaluation (the devices say whose training helps whom; nothing to tune), norm-thresholds "
+        "(the paper's rule with ε1 and ε2), ifca (k models, each device takes the best), oracle (the planted groups "
+        "are told), none (one model), or 'package.module:factory'",
     )
     min_cluster_size: int = Field(2, ge=1, description="devices in a child, at least")
-    gamma: Literal["off", "estimated"] | Annotated[float, Field(ge=0)] = Field(
-        "off",
-        description="γ of Algorithm 1, line 23: not tested, estimated from the child's mean, or a constant",
-    )
     max_age: int | None = Field(
         None,
         ge=0,
-        description="rounds an update may be old and still serve norms and similarity; unset: 10 with automatic "
-        "thresholds, else 0",
+        description="rounds an update may be old and still serve norms and similarity; unset: 10 with "
+        "cross-evaluation, else 0",
     )
     age_discount: float = Field(
         1.0, gt=0, le=1, description="weight of such an update, to the power of its age in rounds"
@@ -312,18 +284,19 @@ class ClusteringConfig(Section):
         None,
         ge=16,
         description="keep of each device's last update only a random projection to so many numbers, which serves "
-        "similarity with a standard error of 1/sqrt of it; unset: the whole update",
+        "similarity with a standard error of 1/sqrt of it; unset: the whole update if it may be older than a round, "
+        "else 1024 numbers",
     )
-
-    @property
-    def epsilons(self) -> tuple[float, ...]:
-        """ε1 and ε2 where they decide anything."""
-        return (self.epsilon1, self.epsilon2) if self.enabled and self.thresholds == "fixed" else ()
 
     @property
     def age_limit(self) -> int:
         """What ``max_age`` comes to."""
-        return self.max_age if self.max_age is not None else 10 if self.thresholds == "auto" else 0
+        return self.max_age if self.max_age is not None else 10 if self.method == "cross-evaluation" else 0
+
+    @property
+    def remembered(self) -> int | None:
+        """What ``sketch`` comes to: numbers kept of an update; None: all."""
+        return self.sketch if self.sketch is not None else None if self.age_limit else 1024
 
 
 class AttackConfig(Section):
@@ -399,16 +372,24 @@ class Config(Section):
     edge: EdgeConfig = EdgeConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
     clustering: ClusteringConfig = ClusteringConfig()
+    norm_thresholds: NormThresholdsConfig = NormThresholdsConfig()
+    cross_evaluation: CrossEvaluationConfig = CrossEvaluationConfig()
+    ifca: IfcaConfig = IfcaConfig()
     attack: AttackConfig = AttackConfig()
     compare: CompareConfig = CompareConfig()
     custom: Annotated[Mapping[str, Any], AfterValidator(Custom), PlainSerializer(dict)] = Custom()
 
     @property
     def validation_share(self) -> float:
-        """What is held out of a device's images for trials."""
-        automatic = self.clustering.enabled and self.clustering.thresholds == "auto"
+        """What is held out of a device's images for split tests."""
         given = self.population.validation_share
-        return given if given is not None else 0.1 if automatic else 0.0
+        return given if given is not None else 0.1 if self.clustering.method == "cross-evaluation" else 0.0
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """ε1 and ε2 where they decide anything."""
+        paper = self.clustering.method == "norm-thresholds"
+        return (self.norm_thresholds.epsilon1, self.norm_thresholds.epsilon2) if paper else ()
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

@@ -10,9 +10,14 @@ PHASES = ("training", "clustering", "evaluation", "disk")
 class Stopwatch:
     """Seconds in each phase and in all, device updates and samples trained; added up over interruptions."""
 
-    def __init__(self, before: Mapping[str, float] | None = None) -> None:
-        self._spent = dict.fromkeys(("seconds", "updates", "samples", *PHASES), 0.0) | dict(before or {})
+    def __init__(self) -> None:
+        self._spent = dict.fromkeys(("seconds", "updates", "samples", *PHASES), 0.0)
         self._begun = time.perf_counter()
+
+    def add(self, before: Mapping[str, float]) -> None:
+        """Count what earlier processes spent on the same run, too."""
+        for name, count in before.items():
+            self._spent[name] += count
 
     @contextlib.contextmanager
     def measure(self, phase: str) -> Iterator[None]:

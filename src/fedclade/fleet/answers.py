@@ -11,6 +11,15 @@ MIN_FREEDOM = 3
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """How well models serve devices; one entry for each pair of them that was asked about."""
+
+    accuracy: Floats
+    loss: Floats  # mean over the images; NaN where a device did not answer
+    samples: Ints  # images looked at
+
+
+@dataclass(frozen=True)
 class Paired:
     """Differences of pairs, summed up for each device (row) and class (column)."""
 

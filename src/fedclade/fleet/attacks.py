@@ -5,8 +5,8 @@ import numpy as np
 from fedclade.config import AttackConfig
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.random import generator
-from fedclade.fleet.answers import Paired, Survey
-from fedclade.fleet.simulated import Evaluation, Share, Trainer
+from fedclade.fleet.questions import Examiner
+from fedclade.fleet.simulated.trainer import Trainer
 
 HUGE = 100.0
 
@@ -19,9 +19,14 @@ class HostileTrainer:
         self.hostile = np.sort(generator(seed, "hostile").permutation(devices)[: round(attack.share * devices)])
         self.parameters, self.incidents = honest.parameters, honest.incidents
 
-    def initial_model(self) -> Singles:
+    @property
+    def examiner(self) -> Examiner:
+        """The honest trainer's: hostile devices do not lie when they are asked."""
+        return self._honest.examiner
+
+    def initial_model(self, variant: int = 0) -> Singles:
         """w0."""
-        return self._honest.initial_model()
+        return self._honest.initial_model(variant)
 
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         """Δw of each device, as it says."""
@@ -39,18 +44,6 @@ class HostileTrainer:
             return -update
         noise = generator(self._seed, "attack", round_, device).standard_normal(len(update), dtype=np.float32)
         return np.asarray(noise * (np.linalg.norm(update) / np.linalg.norm(noise)), dtype=np.float32)
-
-    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
-        """As the honest trainer."""
-        return self._honest.evaluate(models, devices, model_of, share)
-
-    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
-        """As the honest trainer."""
-        return self._honest.compare(models, devices, first, second, share)
-
-    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """As the honest trainer."""
-        return self._honest.survey(models, devices, images)
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""

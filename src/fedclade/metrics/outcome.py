@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedclade.clustering.tree import Split, Tree
 from fedclade.core.arrays import Floats, Ints
+from fedclade.core.tree import Split, Tree
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ def write_comparison_page(comparison: Comparison, jobs: Sequence[Job], out: Path
 def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Json:
     """All that the page of a comparison shows."""
     config, frame = comparison.config, comparison.frame
-    clustering = config.clustering
     missing = len(jobs) - len(frame)
     return {
         "name": f"{out.resolve().name}: {len(comparison.contenders)} policies compared",
@@ -36,7 +35,7 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
         "contenders": comparison.contenders,
         "sizes": comparison.sizes,
         "target": config.compare.target_accuracy,
-        "epsilon": list(clustering.epsilons),
+        "epsilon": list(config.epsilons),
         "moments": {devices: rounded(moments) for devices, moments in comparison.moments.items()},
         "curves": _by_size(comparison, {key: _curves(curves) for key, curves in comparison.curves.items()}),
         "models": _by_size(comparison, {key: models_data(run.models) for key, run in comparison.first.items()}),

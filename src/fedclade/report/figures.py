@@ -95,7 +95,6 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
     grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True)
     for axes in grid.flat:
         axes.set_visible(False)
-    clustering = comparison.config.clustering
     for i, name in enumerate(names):
         curves, (colour, _, _) = comparison.curves[devices, name], _look(comparison, name)
         upper, lower = (grid[2 * (i // columns) + part][i % columns] for part in (0, 1))
@@ -110,7 +109,7 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
         upper.set_ylim(0, 1)
         lower.plot(curves.norm_round, curves.norms["mean"], color=colour, label="mean")
         lower.plot(curves.norm_round, curves.norms["max"], color=colour, linestyle=":", label="max")
-        for value in clustering.epsilons:
+        for value in comparison.config.epsilons:
             lower.axhline(value, color="0.2", linewidth=0.6, linestyle="--")
         lower.set_ylim(bottom=0)
         lower.set_xlabel("round")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedclade.core.errors import UserError
+from fedclade.report.listener import Progress
 from fedclade.report.terminal import event_lines
-from fedclade.simulation import Progress
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter

@@ -14,17 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fedclade.core.state import RoundRecord
+from fedclade.core.records import RoundRecord
 from fedclade.edge import duration
 from fedclade.metrics import Metric
+from fedclade.report.listener import Progress as RunProgress
 from fedclade.report.tables import tables
 from fedclade.runs import Run
 from fedclade.runs.assign import Placement
 from fedclade.runs.problem import check_run
 from fedclade.scheduling import Timeline
 from fedclade.scheduling.constraints import Constraint
-from fedclade.simulation import Plan
-from fedclade.simulation import Progress as RunProgress
+from fedclade.scheduling.preview import PlannedRound
 from fedclade.study import Comparison, Job
 
 PLAN_ROWS = 60  # devices of a plan shown one by one
@@ -60,7 +60,7 @@ def spans(ids: list[int]) -> str:
 # -------------------------------------------------------------------------------- a plan
 
 
-def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
+def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[RenderableType]:
     """One planned round: who uploads when, on whose sub-channel."""
     timeline, links = plan.timeline, plan.links
     table = Table(
@@ -109,7 +109,7 @@ def show_plan(plan: Plan, round_: int, policy: str) -> Iterator[RenderableType]:
         yield Text(f"\norder {order}: {duration(timeline.makespan)}\n{gantt(timeline, longest)}")
 
 
-def compared(plan: Plan) -> Table:
+def compared(plan: PlannedRound) -> Table:
     """Every order and allocation of the same devices, side by side."""
     table = Table(title="Orders and allocations compared", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("order", "allocation", "round lasts", "over the bound", "uploads", "energy", "of fixed"):
@@ -156,7 +156,7 @@ def gantt(timeline: Timeline, seconds: float, width: int = 100) -> str:
     return "\n".join(lines)
 
 
-def plan_as_json(plan: Plan) -> dict[str, object]:
+def plan_as_json(plan: PlannedRound) -> dict[str, object]:
     """The same for programs."""
     timeline = plan.timeline
     frame = pd.DataFrame(
@@ -204,7 +204,7 @@ def event_lines(record: RoundRecord) -> Iterator[str]:
     """What a round changed in the tree, and what went wrong, a line each."""
     for event in record.events:
         if event.kind == "split":
-            sides = f"{spans(event.detail['first'])} | {spans(event.detail['second'])}"
+            sides = " | ".join(spans(part) or "nobody" for part in event.detail["parts"])
             yield f"round {record.round}: cluster {event.node} splits into {sides}"
         elif event.kind in ("stop", "reopen"):
             word = "has stopped" if event.kind == "stop" else "is open again"
@@ -214,6 +214,8 @@ def event_lines(record: RoundRecord) -> Iterator[str]:
             yield f"round {record.round}: device {event.device} goes from cluster {left} to {event.node}"
         elif event.kind == "merge":
             yield f"round {record.round}: clusters {event.node} and {event.detail['merged']} become one"
+        elif event.kind == "joined":
+            yield f"round {record.round}: device {event.device} joined, in cluster {event.node}"
         elif event.kind == "incident":
             yield f"round {record.round}: {event.detail['what']}"
         elif event.kind == "rejected":

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedclade.clustering import ROOT, Tree
 from fedclade.core.errors import UserError
+from fedclade.core.tree import ROOT
 from fedclade.data import Population, build_population
 from fedclade.data.checks import check_inputs, check_labels, read_npz
+from fedclade.fleet.questions import Compare, Evaluate
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.runs.reader import Run
 
@@ -56,27 +57,19 @@ def _walk(run: Run, local: Local, images: int) -> Placement:
     leaves = [leaf.name for leaf in tree.leaves()]
     models = np.stack([local.flat(run.model(name)) for name in leaves])
     me = np.zeros(1, dtype=np.int64)
-    scores = [local.evaluate(model, me, "train") for model in models]
-    losses = {name: float(score.loss[0]) for name, score in zip(leaves, scores, strict=True)}
+    everywhere = Evaluate(models, np.zeros(len(models), dtype=np.int64), np.arange(len(models)), "train").run(local)
+    losses = dict(zip(leaves, everywhere.loss.tolist(), strict=True))
     here, steps = ROOT, list[Step]()
     while children := tree.nodes[here].children:
-        best = {child: min(_below(tree, child), key=losses.__getitem__) for child in children}
-        chosen, refused = sorted(best, key=lambda child: losses[best[child]])
+        best = {child: min(tree.leaves_below(child), key=losses.__getitem__) for child in children}
+        chosen, refused, *_ = sorted(best, key=lambda child: losses[best[child]])
         first, second = (np.array([leaves.index(best[child])]) for child in (chosen, refused))
-        _, p_value = local.compare(models, me, first, second, "train").test()
+        _, p_value = Compare(models, me, first, second, "train").run(local).test()
         steps.append(Step(here, chosen, refused, losses[best[chosen]], losses[best[refused]], p_value))
         here = chosen
-    leaf = min(_below(tree, here), key=losses.__getitem__)  # more than one where it was merged into one that split
-    accuracy = float(scores[leaves.index(leaf)].accuracy[0])
+    leaf = min(tree.leaves_below(here), key=losses.__getitem__)  # more than one where it was merged into one that split
+    accuracy = float(everywhere.accuracy[leaves.index(leaf)])
     return Placement(tuple(steps), leaf, losses[leaf], accuracy, images, run.folder / "models" / f"{leaf}.safetensors")
-
-
-def _below(tree: Tree, name: str) -> list[str]:
-    """The leaves below a node; one that was merged into another counts as that other."""
-    node = tree.nodes[name]
-    if node.split:
-        return [leaf for child in node.children for leaf in _below(tree, child)]
-    return _below(tree, node.merged_into) if node.merged_into else [name]
 
 
 def _of_device(device: int | None, population: Population) -> Population:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedclade.core.errors import UserError
-from fedclade.core.state import EvaluationRecord, RoundRecord
+from fedclade.core.records import EvaluationRecord, RoundRecord
 from fedclade.metrics.outcome import Outcome, known
 
 FORMAT = 2  # of run.db; another one is not read

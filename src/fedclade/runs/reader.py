@@ -11,10 +11,10 @@ import pandas as pd
 from safetensors.numpy import load_file
 
 from fedclade import config as configuration
-from fedclade.clustering.tree import Node, Tree
 from fedclade.config import Config
 from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
+from fedclade.core.tree import Node, Tree
 from fedclade.metrics import Metric
 from fedclade.runs.database import open_to_read
 from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, SUMMARY, TREE, read_json

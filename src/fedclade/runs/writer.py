@@ -15,10 +15,11 @@ from safetensors.numpy import save_file
 from fedclade.config import Config
 from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
-from fedclade.core.state import RoundRecord, ServerState
+from fedclade.core.records import RoundRecord
+from fedclade.core.state import State
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.registry import summarise
-from fedclade.runs.checkpoint import read_state, write_state
+from fedclade.runs.checkpoint import LoadMethod, Saved, read_state, write_state
 from fedclade.runs.database import PER_ROUND, insert, last_round, open_to_write, rows_of_models, rows_of_round
 from fedclade.runs.directory import DATABASE, MODELS, SUMMARY, TREE, make_directory, take_lock, write_json
 
@@ -64,12 +65,12 @@ class RunWriter:
 
     @classmethod
     def reopen(
-        cls, folder: Path, parameters: int, initial: ServerState
-    ) -> tuple["RunWriter", ServerState, dict[str, float]]:
+        cls, folder: Path, initial: State, load_method: LoadMethod
+    ) -> tuple["RunWriter", State, dict[str, float]]:
         """An existing run at its checkpoint (see ``read_state``), later rows cut off; a damaged one stays as it is."""
         lock = take_lock(folder)
         try:
-            state, spent = read_state(folder, parameters, initial)
+            state, spent = read_state(folder, initial, load_method)
             last = last_round(folder / DATABASE)
             if last < state.round:
                 raise UserError(f"{folder / DATABASE}: ends at round {last}, before the checkpoint's {state.round}")
@@ -102,9 +103,9 @@ class RunWriter:
                 insert(self._db, table, rows)
             insert(self._db, "metrics", values)
 
-    def checkpoint(self, state: ServerState, spent: Mapping[str, float]) -> None:
-        """Write the state beside the last one, then switch to it."""
-        write_state(self.folder, state, spent)
+    def checkpoint(self, state: State, saved: Saved, spent: Mapping[str, float]) -> None:
+        """Write the state beside the last one, then switch to it; ``saved`` is the method's part of it."""
+        write_state(self.folder, state, saved, spent)
 
     def finish(self, result: Result) -> None:
         """Models, tree, models × devices, summary."""

@@ -167,7 +167,7 @@ class Cluster(Protocol):
 
 
 def cluster_views(clusters: Iterable[Cluster], config: SchedulingConfig, round_: int) -> tuple[ClusterView, ...]:
-    """The clusters as a policy sees them in a round."""
+    """The clusters as a policy sees them in a round: those that have members."""
     return tuple(
         ClusterView(
             np.array(cluster.devices),
@@ -175,6 +175,7 @@ def cluster_views(clusters: Iterable[Cluster], config: SchedulingConfig, round_:
             stopped=cluster.stopped_round is not None,
         )
         for cluster in clusters
+        if cluster.devices
     )
 
 

@@ -9,14 +9,18 @@ from typing import Any, Literal
 import numpy as np
 
 from fedclade import config as configuration
-from fedclade.clustering import ROOT
+from fedclade.clustering import find_method
 from fedclade.config import Config
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.core.state import ServerState
+from fedclade.core.state import State
+from fedclade.core.stopwatch import Stopwatch
+from fedclade.core.tree import ROOT
 from fedclade.data import build_population
 from fedclade.edge import SimulatedEdge
 from fedclade.edge.latency import local_steps
+from fedclade.fleet.evaluation import evaluated
+from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.metrics.groups import adjusted_rand_index
 from fedclade.server import Server
 from fedclade.theory import (
@@ -135,7 +139,7 @@ def _require_strong_convexity(config: Config) -> None:
         ("model.name", config.model.name, "logistic", config.model.name != "logistic"),
         ("training.weight_decay", training.weight_decay, "greater than 0", training.weight_decay == 0),
         ("training.momentum", training.momentum, "0.0", training.momentum != 0),
-        ("clustering.enabled", config.clustering.enabled, "true", not config.clustering.enabled),
+        ("clustering.method", config.clustering.method, "one that splits", config.clustering.method == "none"),
     ]
     for field, value, right, is_wrong in wrong:
         if is_wrong:
@@ -149,7 +153,7 @@ def _require_strong_convexity(config: Config) -> None:
 class _Kept:
     """What is remembered of a round."""
 
-    state: ServerState
+    state: State
     one_model: Singles
 
 
@@ -174,7 +178,9 @@ class _Check:
     def _run(self) -> None:
         trainer = self.trainer
         edge = SimulatedEdge(self.config, self.samples, self.population.bits_per_sample, trainer.parameters)
-        server = Server(self.config, trainer, edge, self.samples)
+        stopwatch = Stopwatch()
+        fleet = SimulatedFleet(self.config, trainer, edge, self.samples, stopwatch)
+        server = Server(self.config, fleet, edge, find_method(self.config, self.population.group), stopwatch)
         state = server.initial_state()
         while server.finished(state) is None:
             before, result = state, server.step(state)
@@ -195,7 +201,7 @@ class _Check:
             trainer.squared_gradients.clear()
         self._keep(server.initial_state())
         self._keep(state)
-        self.tree, self.last, self.accuracy = state.tree, state.round, server.evaluate(state)
+        self.tree, self.last, self.accuracy = state.tree, state.round, evaluated(fleet, state)
 
     def _note(self, models: list[str], devices: Ints) -> None:
         """Remember the gradients of the first (the clusters') or the last (the one model's) training of a round."""
@@ -215,7 +221,7 @@ class _Check:
         if node == ROOT:
             self.whole_until.setdefault(ONE_MODEL, round_ - 1)
 
-    def _keep(self, state: ServerState) -> None:
+    def _keep(self, state: State) -> None:
         one_model = state.models[ROOT] if state.conventional is None else state.conventional
         self.kept[state.round] = _Kept(state, one_model)
 

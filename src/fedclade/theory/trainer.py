@@ -11,8 +11,7 @@ from fedclade.config import Config
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.random import generator
 from fedclade.data import Population
-from fedclade.fleet.answers import Paired, Survey, misfit, paired
-from fedclade.fleet.simulated import Evaluation, Share
+from fedclade.fleet.questions import Examiner, Share
 from fedclade.theory import LogisticProblem
 
 
@@ -21,20 +20,18 @@ class LogisticTrainer:
 
     def __init__(self, config: Config, population: Population, steps: Ints) -> None:
         self._training, self._seed, self._steps = config.training, config.run.seed, steps
-        features, classes = _features(population), population.classes
-        shares = {"train": population.train, "validation": population.validation, "test": population.test}
+        self._features, self._labels, self.classes = _features(population), population.labels, population.classes
+        self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
         penalty = config.training.weight_decay
-        self._problems = {
-            name: [LogisticProblem(features[i], population.labels[i], classes, penalty) for i in share]
-            for name, share in shares.items()
-        }
-        self.problems = self._problems["train"]
+        self.problems = [
+            LogisticProblem(self._features[i], self._labels[i], self.classes, penalty) for i in population.train
+        ]
         self.parameters = self.problems[0].parameters
         self.incidents: list[str] = []
         self.squared_gradients: list[Floats] = []  # the largest of each device, one entry a call of train
 
-    def initial_model(self) -> Singles:
-        """W(0) = 0."""
+    def initial_model(self, variant: int = 0) -> Singles:
+        """W(0) = 0, whatever the variant."""
         return np.zeros(self.parameters, dtype=np.float32)
 
     def rate(self, round_: int) -> float:
@@ -66,38 +63,29 @@ class LogisticTrainer:
             weights = weights - rate * gradient
         return weights, largest
 
-    def evaluate(self, models: Singles, devices: Ints, model_of: Ints, share: Share = "test") -> Evaluation:
-        """Accuracy and regularised loss of ``models[model_of[i]]`` on the data of ``devices[i]``."""
-        accuracy, loss = np.empty(len(devices)), np.empty(len(devices))
-        for row, device in enumerate(devices):
-            problem = self._problems[share][device]
-            if len(problem.labels) == 0:
-                accuracy[row] = loss[row] = 0.0
-                continue
-            weights = models[model_of[row]].astype(np.float64)
-            accuracy[row] = (problem.scores(weights).argmax(axis=1) == problem.labels).mean()
-            loss[row] = problem.loss(weights)
-        return Evaluation(accuracy, loss)
+    @property
+    def examiner(self) -> Examiner:
+        """Questions look at the same features."""
+        return self
 
-    def compare(self, models: Singles, devices: Ints, first: Ints, second: Ints, share: Share = "validation") -> Paired:
-        """Misfit of the second model less that of the first on each device's images, by class."""
-        problems = [self._problems[share][device] for device in devices]
-        differences = [
-            misfit(_cross_entropy(problem, models[b])) - misfit(_cross_entropy(problem, models[a]))
-            for problem, a, b in zip(problems, first, second, strict=True)
-        ]
-        labels = [problem.labels for problem in problems]
-        rows = np.repeat(np.arange(len(problems)), [len(mine) for mine in labels])
-        shape = (len(problems), self.problems[0].classes)
-        return paired(np.concatenate(differences), rows, np.concatenate(labels), shape)
+    def positions(self, device: int, share: Share) -> Ints:
+        """Where a share of a device's images lies."""
+        return self._shares[share][device]
 
-    def survey(self, models: Singles, devices: Ints, images: int | None = None) -> Survey:
-        """Mean misfit by class of every model on every device's training images, all of them."""
-        problems = [self._problems["train"][device] for device in devices]
-        losses = np.stack([np.concatenate([_cross_entropy(each, model) for each in problems]) for model in models])
-        labels = np.concatenate([each.labels for each in problems])
-        rows = np.repeat(np.arange(len(problems)), [len(each.labels) for each in problems])
-        return Survey.of(misfit(losses), rows, labels, (len(problems), self.problems[0].classes))
+    def labels(self, positions: Ints) -> Ints:
+        """The classes of images."""
+        return self._labels[positions]
+
+    def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
+        """For each image whether the model is right, and its cross-entropy."""
+        problem = LogisticProblem(self._features[positions], self._labels[positions], self.classes, 0.0)
+        scores = problem.scores(model.astype(np.float64))
+        right = scores.argmax(axis=1) == problem.labels
+        return right.astype(np.float64), np.asarray(-scores[np.arange(len(scores)), problem.labels])
+
+    def losses(self, models: Singles, positions: Ints) -> Floats:
+        """The cross-entropy of each model (row) on each image (column)."""
+        return np.stack([self.scores(model, positions)[1] for model in models])
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as the arrays of the logistic module."""
@@ -106,12 +94,6 @@ class LogisticTrainer:
 
     def close(self) -> None:
         """Nothing to let go of."""
-
-
-def _cross_entropy(problem: LogisticProblem, model: Singles) -> Floats:
-    """Of each image."""
-    scores = problem.scores(model.astype(np.float64))
-    return np.asarray(-scores[np.arange(len(scores)), problem.labels])
 
 
 def _features(population: Population) -> Floats:

@@ -3,14 +3,16 @@
 import time
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from fedclade.core.errors import UserError
-from fedclade.deployment.flower.messages import PROBE_BYTES, pack, unpack
+from fedclade.deployment.flower.messages import About, pack, unpack_request
+from fedclade.deployment.register import PROBE_BYTES
+from fedclade.deployment.transport import QUESTION
 
 if TYPE_CHECKING:
     from fedclade.config import Config
@@ -28,8 +30,8 @@ def describe(message: Message, context: Context) -> Message:
     begun = time.perf_counter()
     from fedclade.deployment.flower.data import device_name
 
-    facts, _ = unpack(message.content)
-    _, data = _data(facts, context)
+    request, _, _ = unpack_request(message.content)
+    _, data = _data(request, context)
     told = {
         "name": device_name(context.node_config, context.node_id),
         "train_samples": len(data.shares["train"]),
@@ -49,68 +51,44 @@ def describe(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """E epochs of mini-batch SGD from the model; the update goes back at once, or is kept until called for."""
     begun = time.perf_counter()
-    facts, arrays = unpack(message.content)
-    me, round_ = int(facts["device"]), int(facts["round"])
-    local = _local(facts, context)
-    (update,) = local.train_many(round_, arrays["models"], np.array([me]), np.array([0]))
+    request, facts, arrays = unpack_request(message.content)
+    me = np.array([request.device])
+    (update,) = _local(request, context).train_many(request.round, arrays["models"], me, np.array([0]))
     told = {"seconds": time.perf_counter() - begun}
     if facts["upload"]:
         return Message(pack(told, {"update": update}), reply_to=message)
     context.state[KEPT_UPDATE] = ArrayRecord([update])
-    context.state[KEPT_ROUND] = ConfigRecord({"round": round_})
+    context.state[KEPT_ROUND] = ConfigRecord({"round": request.round})
     return Message(pack(told), reply_to=message)
 
 
 @app.train("upload")
 def upload(message: Message, context: Context) -> Message:
     """The update I kept; after that I keep it no longer."""
-    facts, _ = unpack(message.content)
+    request, _, _ = unpack_request(message.content)
     kept = context.state.config_records.get(KEPT_ROUND)
-    if kept is None or kept["round"] != facts["round"]:
-        raise UserError(f"no update of round {facts['round']} is kept here")
+    if kept is None or kept["round"] != request.round:
+        raise UserError(f"no update of round {request.round} is kept here")
     (update,) = context.state.array_records[KEPT_UPDATE].to_numpy_ndarrays()
     del context.state[KEPT_UPDATE], context.state[KEPT_ROUND]
     return Message(pack({"seconds": 0.0}, {"update": update}), reply_to=message)
 
 
-@app.evaluate("models")
-def evaluate(message: Message, context: Context) -> Message:
-    """Accuracy and mean loss of each model on one share of my data."""
-    facts, arrays = unpack(message.content)
-    local, me = _local(facts, context), np.array([int(facts["device"])])
-    answers = [local.evaluate(model, me, facts["share"]) for model in arrays["models"]]
-    told = {
-        "accuracy": [float(answer.accuracy[0]) for answer in answers],
-        "loss": [float(answer.loss[0]) for answer in answers],
-    }
-    return Message(pack(told), reply_to=message)
+@app.evaluate("ask")
+def answer(message: Message, context: Context) -> Message:
+    """My answer to a question. The question itself knows how to find it: see ``fedclade.fleet.questions``."""
+    from fedclade.fleet.questions import find_question
 
-
-@app.evaluate("compare")
-def compare(message: Message, context: Context) -> Message:
-    """Of each pair of models, how much better the first is than the second on one share of my data, by class."""
-    facts, arrays = unpack(message.content)
-    local, models = _local(facts, context), arrays["models"]
-    first = np.arange(0, len(models), 2)
-    me = np.full(len(first), int(facts["device"]))
-    found = local.compare(models, me, first, first + 1, facts["share"])
-    told = {"samples": found.samples, "mean": found.mean, "squares": found.squares}
-    return Message(pack({}, told), reply_to=message)
-
-
-@app.evaluate("survey")
-def survey(message: Message, context: Context) -> Message:
-    """Mean misfit of each model on my training images, or on some of them, by class."""
-    facts, arrays = unpack(message.content)
-    me, images = np.array([int(facts["device"])]), int(facts["images"])
-    found = _local(facts, context).survey(arrays["models"], me, images or None)
-    return Message(pack({}, {"samples": found.samples[0], "misfit": found.misfit[0]}), reply_to=message)
+    request, facts, arrays = unpack_request(message.content)
+    question = find_question(str(facts.pop(QUESTION))).read(facts, arrays, request.device)
+    found = question.run(_local(request, context))
+    return Message(pack(*question.reply(found)), reply_to=message)
 
 
 @app.query("deliver")
 def deliver(message: Message, context: Context) -> Message:
     """Take my cluster's model: into the file that the node config names as ``model``, and into my state."""
-    facts, tensors = unpack(message.content)
+    _, facts, tensors = unpack_request(message.content)
     context.state[MODEL] = message.content.array_records["arrays"]
     place = str(context.node_config.get("model", ""))
     if place:
@@ -121,24 +99,24 @@ def deliver(message: Message, context: Context) -> Message:
     return Message(pack({"place": place}), reply_to=message)
 
 
-def _data(facts: dict[str, Any], context: Context) -> "tuple[Config, DeviceData]":
+def _data(request: About, context: Context) -> "tuple[Config, DeviceData]":
     """The server's config, and this device's data."""
     from fedclade import config as configuration
     from fedclade.deployment.flower.data import load_data
 
-    config = configuration.load(tomllib.loads(facts["config"]))
-    classes = facts.get("classes") or context.run_config.get("classes", 0)
+    config = configuration.load(tomllib.loads(request.config))
+    classes = request.classes or context.run_config.get("classes", 0)
     return config, load_data(config, context.node_config, {**context.run_config, "classes": classes})
 
 
-def _local(facts: dict[str, Any], context: Context) -> "Local":
+def _local(request: About, context: Context) -> "Local":
     """The simulator's own training, on this device's data alone."""
     from fedclade.fleet.simulated.engines import STEPS
     from fedclade.fleet.simulated.sgd import Local
 
-    config, data = _data(facts, context)
+    config, data = _data(request, context)
     step = STEPS["sequential" if config.training.engine == "sequential" else "workers"]
-    return Local(config, data.seated(int(facts["device"])), step)
+    return Local(config, data.seated(request.device), step)
 
 
 def _speed() -> float:

@@ -49,10 +49,10 @@ DEMO = {
     "model.name": "logistic",
     "training.epochs": 2,
     "training.learning_rate": 0.1,
-    "clustering.thresholds": "fixed",  # a trial is many small messages, each with a process of its own
-    "clustering.epsilon1": 0.4,
-    "clustering.epsilon2": 0.3,
-    "clustering.warmup_rounds": 1,
+    "clustering.method": "norm-thresholds",  # asks nobody: each message has a process of its own, which takes seconds
+    "norm_thresholds.epsilon1": 0.4,
+    "norm_thresholds.epsilon2": 0.3,
+    "norm_thresholds.warmup_rounds": 1,
 }
 
 

@@ -1,49 +1,57 @@
-"""What the server and a device say to each other: seven requests, each with one reply.
+"""Messages as Flower carries them: three records, "facts" and "arrays" of the message itself, "about" for all kinds.
 
-=================  ==============================================  =====================================================
-request            the server sends                                the device replies
-=================  ==============================================  =====================================================
-query.describe     the config                                      its name, data, speed, and a probe of the link
-train.local        a model, round, whether to upload at once       seconds it took, and the update if it is to upload
-train.upload       the round                                       the update it kept
-evaluate.models    models, which share of its data                 accuracy and mean loss of each
-evaluate.compare   pairs of models, which share of its data        by class: images, mean and square of loss differences
-evaluate.survey    models, how many images are enough              by class of its training images: images, mean losses
-query.deliver      its cluster's model, by name of the tensors     where it put it
-=================  ==============================================  =====================================================
+``fedclade.deployment.transport`` says what each kind of message means. Flower starts a process for every message, which
+knows nothing of the run: so ``about`` tells each of them the config, the device's number, the round and the number of
+classes. One kind is Flower's alone: ``query.describe``, sent to every node that is new, with the config; the device
+replies with its name, its data, its speed, and a probe of the link.
 
-Facts are plain values, arrays travel as NumPy without pickle. Whoever speaks another version says so.
+Arrays travel as NumPy without pickle. Whoever speaks another version says so.
 """
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedclade.core.errors import UserError
+from fedclade.deployment.transport import Arrays, Facts
 
-VERSION = 1
-DESCRIBE, TRAIN, UPLOAD = "query.describe", "train.local", "train.upload"
-EVALUATE, COMPARE, SURVEY, DELIVER = "evaluate.models", "evaluate.compare", "evaluate.survey", "query.deliver"
-PROBE_BYTES = 2**18
-
-Facts: TypeAlias = Mapping[str, Any]
-Arrays: TypeAlias = Mapping[str, np.ndarray]
+VERSION = 2
+DESCRIBE = "query.describe"
 
 
-def pack(facts: Facts, arrays: Arrays | None = None) -> RecordDict:
-    """Facts and arrays as the content of a message."""
+@dataclass(frozen=True)
+class About:
+    """What a device must know to understand any message."""
+
+    config: str  # the server's, as TOML
+    device: int = -1  # its number; -1: it has none yet
+    round: int = 0
+    classes: int = 0  # of all devices' data together; 0: not known yet
+
+
+def pack(facts: Facts, arrays: Arrays | None = None, about: About | None = None) -> RecordDict:
+    """The content of a message: of a request where it says what it is about, else of a reply."""
     records = RecordDict({"facts": ConfigRecord({"version": VERSION, **facts})})
+    if about is not None:
+        records["about"] = ConfigRecord(asdict(about))
     if arrays:
         records["arrays"] = ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in arrays.items()})
     return records
 
 
 def unpack(content: RecordDict) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The inverse of ``pack``."""
+    """Facts and arrays of a message."""
     facts = dict(content.config_records["facts"])
     if facts.pop("version", None) != VERSION:
         raise UserError(f"the other side does not speak version {VERSION} of the messages: install the same fedclade")
     arrays = content.array_records["arrays"] if "arrays" in content.array_records else ArrayRecord()
     return facts, {name: array.numpy() for name, array in arrays.items()}
+
+
+def unpack_request(content: RecordDict) -> tuple[About, dict[str, Any], dict[str, np.ndarray]]:
+    """What a request is about, its facts and its arrays."""
+    facts, arrays = unpack(content)
+    told: dict[str, Any] = dict(content.config_records["about"])
+    return About(**told), facts, arrays

@@ -31,12 +31,15 @@ from flwr.serverapp import Grid, ServerApp
 from fedclade import config as configuration
 from fedclade.config import Config
 from fedclade.core.errors import UserError
-from fedclade.deployment.fleet import Deployment
+from fedclade.core.records import Event
 from fedclade.deployment.flower.federation import Federation
+from fedclade.deployment.register import Register
+from fedclade.deployment.run import Deployment
+from fedclade.report.listener import Listener, Progress
 from fedclade.runs import REAL_DEVICES, Run, free_folder, read_config
-from fedclade.simulation import Progress
 
 Setting: TypeAlias = bool | float | int | str
+TOLD = ("joined", "split", "stop", "reopen", "moved", "merge", "placed", "missed", "rejected", "incident")
 OWN = ("preset", "set", "out", "resume", "devices", "wait-seconds", "grace-seconds", "classes", "data")
 
 app = ServerApp()
@@ -75,19 +78,19 @@ def deploy(grid: Grid, settings: Mapping[str, Setting]) -> Run:
     config = read_config(resumed) if resumed else config_of(settings)
     federation = Federation(grid, configuration.to_toml(config), int(_number(settings, "classes", 0)))
     if resumed:
-        federation.remember(_known_devices(resumed))
+        federation.register.remember(_known_devices(resumed))
     wait_seconds = _number(settings, "wait-seconds", 300)
     wanted = int(_number(settings, "devices", 0)) or config.population.devices
     print(f"Waiting for {wanted} devices, {wait_seconds:g} s at most", flush=True)
     federation.gather(wanted, wait_seconds)
-    print(f"{len(federation.node_of)} devices are there", flush=True)
+    print(f"{len(federation.present)} devices are there", flush=True)
     deployment = Deployment(config, federation, _number(settings, "grace-seconds", 60), wait_seconds)
     if resumed:
-        run = deployment.resume(resumed, on_round=_tell)
+        run = deployment.resume(resumed, [Teller(federation.register)])
     else:
         out = str(settings.get("out", ""))
         folder = Path(out) if out else free_folder(Path("runs"), "deployed")
-        run = deployment.run(folder, on_round=_tell)
+        run = deployment.run(folder, [Teller(federation.register)])
     taken = deployment.deliver(run)
     print(f"{taken} devices have their models", flush=True)
     return run
@@ -125,17 +128,25 @@ def _known_devices(folder: Path) -> dict[str, object]:
     return known
 
 
-def _tell(progress: Progress) -> None:
-    record, state = progress.record, progress.state
-    heard = len(record.timeline.arrived)
-    line = f"Round {record.round}/{progress.rounds}: {heard} of {len(record.timeline.device)} heard"
-    line += f", {len(state.tree.leaves())} clusters, {record.seconds:.1f} s"
-    if record.evaluation is not None:
-        line += f", accuracy {np.nanmean(record.evaluation.accuracy):.3f}"
-    for event in record.events:
+class Teller(Listener):
+    """Prints a line for each round, and one for each event that an operator of devices wants to know of."""
+
+    def __init__(self, register: Register) -> None:
+        self._register = register
+
+    def round_ended(self, progress: Progress) -> None:
+        """Tell of a round."""
+        record, state = progress.record, progress.state
+        heard, clusters = len(record.timeline.arrived), len(state.tree.leaves())
+        line = f"Round {record.round}/{progress.rounds}: {heard} of {len(record.timeline.device)} heard"
+        line += f", {clusters} clusters, {record.seconds:.1f} s"
+        if record.evaluation is not None and not np.isnan(record.evaluation.accuracy).all():
+            line += f", accuracy {np.nanmean(record.evaluation.accuracy):.3f}"
+        print("\n  ".join([line, *(self._told(event) for event in record.events if event.kind in TOLD)]), flush=True)
+
+    def _told(self, event: Event) -> str:
+        """One event, with the device's own name beside its number."""
+        who = "" if event.device is None else f" device {event.device} ({self._register.devices[event.device].name})"
         where = f" of {event.node}" if event.node else ""
-        who = "" if event.device is None else f" device {event.device}"
-        if event.kind in ("split", "stop", "placed", "missed", "rejected", "incident"):
-            what = event.detail.get("what") or event.detail.get("reason") or ""
-            line += f"\n  {event.kind}{who}{where}{': ' if what else ''}{what}"
-    print(line, flush=True)
+        what = event.detail.get("what") or event.detail.get("reason")
+        return f"{event.kind}{who}{where}{f': {what}' if what else ''}"

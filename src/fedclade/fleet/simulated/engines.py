@@ -7,11 +7,11 @@ from typing import Literal
 from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.data import Population
-from fedclade.fleet.simulated import StopRequested, Trainer
 from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.pool import WorkersTrainer
 from fedclade.fleet.simulated.sequential import SequentialTrainer
-from fedclade.fleet.simulated.sgd import Step
+from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.models import build_model
 
 # Samples a run must train on before a second process pays for its start of a few seconds: dense nets, others.

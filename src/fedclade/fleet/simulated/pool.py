@@ -1,8 +1,9 @@
 """Worker processes: a pool that lives as long as the run, one torch thread each.
 
-Data set, models and updates are in memory shared by all (unnamed temporary files, so nothing is left behind whatever
-happens). Tasks are dealt longest first. A worker that dies is replaced and its task done again: every draw is keyed by
-(seed, round, device), so the round's result is the same to the byte.
+Data set, models and updates are in memory shared by all, so nothing large goes through a pipe; the matrix that a
+training's updates are written into is the one that the server keeps. Tasks are dealt longest first. A worker that dies
+is replaced and its task done again: every draw is keyed by (seed, round, device), so the round's result is the same to
+the byte.
 """
 
 import contextlib
@@ -11,7 +12,6 @@ import os
 import selectors
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -22,10 +22,10 @@ from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.data import Population
-from fedclade.fleet.simulated import StopRequested
+from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sequential import SequentialTrainer
-from fedclade.fleet.simulated.sgd import Step
-from fedclade.fleet.simulated.worker import attach
+from fedclade.fleet.simulated.trainer import StopRequested
+from fedclade.fleet.updates import SharedArray, shared_copy
 
 MAX_DEATHS = 3  # of workers at one task, before the run gives up
 POLL_SECONDS = 0.2  # how often a request to stop is looked for
@@ -59,48 +59,52 @@ class WorkersTrainer(SequentialTrainer):
     ) -> None:
         super().__init__(config, population, stop_requested, step=step)
         self._config, self._population, self._count, self._step = config, population, workers, step
-        self._files: list[BinaryIO] = []
+        self._shared: dict[str, SharedArray] = {}
         self._workers: list[_Worker] = []
+        self._trainings = 0
 
     def _start_all(self) -> None:
         """At the first training: whoever only plans needs no processes."""
         population = self._population
         parts = [*population.train, *population.validation, *population.test]
+        self._shared = {
+            "images": shared_copy(population.images),
+            "labels": shared_copy(population.labels),
+            "order": shared_copy(np.concatenate(parts)),
+            "ends": shared_copy(np.cumsum([len(part) for part in parts])),
+            "models": SharedArray((population.devices, self.parameters)),
+        }
         self._setup: dict[str, Any] = {
             "config": self._config.model_dump_json(),
             "step": self._step,
             "classes": population.classes,
             "mean": population.mean,
             "std": population.std,
-            "arrays": {
-                "images": self._share(population.images),
-                "labels": self._share(population.labels),
-                "order": self._share(np.concatenate(parts)),
-                "ends": self._share(np.cumsum([len(part) for part in parts])),
-                "models": self._room(population.devices, self.parameters),
-                "updates": self._room(population.devices, self.parameters),
-            },
+            "arrays": {name: shared.address for name, shared in self._shared.items()},
         }
-        self._models, self._updates = (attach(self._setup["arrays"][name]) for name in ("models", "updates"))
         self._workers = [self._start() for _ in range(self._count)]
 
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         """Δw of each device, in the order given."""
         if not self._workers:
             self._start_all()
-        self._models[: len(models)] = models
-        pending = deque(self._tasks(round_, devices, model_of))
+        used, model_of = np.unique(model_of, return_inverse=True)  # at most as many models as there are devices
+        self._shared["models"].array[: len(used)] = models[used]
+        updates = SharedArray((len(devices), self.parameters))
+        self._trainings += 1
+        pending = deque(self._tasks(round_, devices, model_of, updates))
         selector = selectors.DefaultSelector()
         for index, worker in enumerate(self._workers):
             selector.register(worker.reply, selectors.EVENT_READ, index)
         with selector:
             self._serve(pending, selector)
-        return self._updates[: len(devices)].copy()
+        updates.forget()
+        return updates.array
 
-    def _tasks(self, round_: int, devices: Ints, model_of: Ints) -> list[_Task]:
+    def _tasks(self, round_: int, devices: Ints, model_of: Ints, updates: SharedArray) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
         longest_first = np.argsort(-self._population.samples[devices], kind="stable")
-        size = self._local.devices_at_once
+        size = self.examiner.devices_at_once
         tasks = []
         for number, first in enumerate(range(0, len(devices), size)):
             rows = longest_first[first : first + size]
@@ -110,6 +114,8 @@ class WorkersTrainer(SequentialTrainer):
                 "rows": rows.tolist(),
                 "devices": devices[rows].tolist(),
                 "model_of": model_of[rows].tolist(),
+                "training": self._trainings,
+                "updates": updates.address,
             }
             tasks.append(_Task(number, json.dumps(message).encode() + b"\n"))
         return tasks
@@ -157,12 +163,11 @@ class WorkersTrainer(SequentialTrainer):
 
     def _start(self) -> _Worker:
         reading, writing = os.pipe()
-        files = [shared["file"] for shared in self._setup["arrays"].values()]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [sys.executable, "-m", "fedclade.fleet.simulated.worker"],
             stdin=subprocess.PIPE,
-            pass_fds=[writing, *files],
+            pass_fds=[writing],
             env=environment,
         )
         os.close(writing)
@@ -170,18 +175,6 @@ class WorkersTrainer(SequentialTrainer):
         process.stdin.write(json.dumps({**self._setup, "reply": writing}).encode() + b"\n")
         process.stdin.flush()
         return _Worker(process, os.fdopen(reading, "rb"))
-
-    def _share(self, array: np.ndarray) -> dict[str, Any]:
-        shared = self._room(*array.shape, dtype=str(array.dtype))
-        attach(shared)[...] = array
-        return shared
-
-    def _room(self, *shape: int, dtype: str = "float32") -> dict[str, Any]:
-        """Shared memory for an array; a page of it costs nothing until it is written to."""
-        file = tempfile.TemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)  # noqa: SIM115
-        file.truncate(max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize))
-        self._files.append(file)
-        return {"file": file.fileno(), "shape": shape, "dtype": dtype}
 
     def close(self) -> None:
         """End the workers: their input ends, so do they."""
@@ -192,6 +185,6 @@ class WorkersTrainer(SequentialTrainer):
         for worker in self._workers:
             worker.process.wait()
             worker.reply.close()
-        for file in self._files:
-            file.close()
-        self._workers, self._files = [], []
+        for shared in self._shared.values():
+            shared.forget()
+        self._workers, self._shared = [], {}

@@ -6,23 +6,16 @@ its standard input does: with the run, or with the server's death.
 """
 
 import json
-import mmap
 import os
 import signal
 import sys
-from typing import Any
 
 import numpy as np
 
 from fedclade.config import Config
 from fedclade.data import Population
 from fedclade.fleet.simulated.sgd import Local
-
-
-def attach(shared: dict[str, Any]) -> np.ndarray:
-    """An array in shared memory, from the open file that backs it."""
-    memory = mmap.mmap(shared["file"], 0)
-    return np.frombuffer(memory, dtype=shared["dtype"]).reshape(shared["shape"])
+from fedclade.fleet.updates import attach
 
 
 def main() -> None:
@@ -45,11 +38,13 @@ def main() -> None:
         std=tuple(setup["std"]),
     )
     local = Local(Config.model_validate(json.loads(setup["config"])), population, setup["step"])
-    models, updates = arrays["models"], arrays["updates"]
+    models, training = arrays["models"], 0
     with os.fdopen(setup["reply"], "w", buffering=1) as reply:
         for line in sys.stdin:
             task = json.loads(line)
             rows = task["rows"]
+            if task["training"] != training:
+                training, updates = task["training"], attach(task["updates"])
             updates[rows] = local.train_many(
                 task["round"], models, np.array(task["devices"]), np.array(task["model_of"])
             )

@@ -55,10 +55,11 @@ chart("tree-chart", () => {
     const y = height.get(node.name);
     const [from, to] = [at(node.born_round), at(node.split ? node.split.round : lastRound)];
     const facts = `model ${node.name}: ${node.members.length} devices (${spans(node.members)})`;
+    const evidence = node.split ? node.split.evidence : {};
     const why = node.split
       ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}` +
-        (node.split.trial ? `: held-out images tell the groups apart (p = ${node.split.trial.p_group.toExponential(0)})`
-          : `, similarity gap ${node.split.gap.toFixed(2)}`)
+        (evidence.p_group !== undefined ? `: held-out images tell the groups apart (p = ${evidence.p_group.toExponential(0)})`
+          : evidence.gap !== undefined ? `, similarity gap ${evidence.gap.toFixed(2)}` : "")
       : node.merged_into ? `<br>merged into ${node.merged_into}`
       : `<br>worst ${percent(node.accuracy_min)}, mean ${percent(node.accuracy_mean)}`;
     traces.push({
@@ -93,7 +94,7 @@ chart("tree-chart", () => {
 table("tree-table", "Every model there ever was", [
   { name: "model" }, { name: "devices", words: true }, { name: "planted groups", words: true },
   { name: "since round" }, { name: "what became of it", words: true }, { name: "cosine within ≥" },
-  { name: "across ≤" }, { name: "gap" }, { name: "p of the trial" }, { name: "worst" }, { name: "mean" }, { name: "best" },
+  { name: "across ≤" }, { name: "gap" }, { name: "p of the split test" }, { name: "worst" }, { name: "mean" }, { name: "best" },
 ], tree.map((node) => {
   const swatch = element("span", { className: "swatch", ariaHidden: "true" });
   swatch.style.background = nodeColour(node.name);
@@ -101,13 +102,14 @@ table("tree-table", "Every model there ever was", [
   const fate = split ? `split in round ${split.round} (${duration(split.seconds)})`
     : node.merged_into ? `merged into ${node.merged_into}`
     : node.stopped_round !== null ? `in use; stopped in round ${node.stopped_round}` : "in use; not stopped yet";
-  const cosine = (value) => (split ? { text: value.toFixed(3), sort: value } : "");
+  const evidence = split ? split.evidence : {};
+  const cosine = (value) => (value === undefined ? "" : { text: value.toFixed(3), sort: value });
   const share = (value) => (value === null ? "" : { text: percent(value), sort: value });
   return [
     { nodes: [swatch, node.name], sort: node.name }, { text: spans(node.members), sort: node.members.length },
     node.planted, node.born_round, { text: fate, sort: split ? split.round : 1e9 },
-    cosine(split && split.sim_within_min), cosine(split && split.sim_cross_max), cosine(split && split.gap),
-    split && split.trial ? { text: split.trial.p_group.toExponential(0), sort: split.trial.p_group } : "",
+    cosine(evidence.sim_within_min), cosine(evidence.sim_cross_max), cosine(evidence.gap),
+    evidence.p_group === undefined ? "" : { text: evidence.p_group.toExponential(0), sort: evidence.p_group },
     share(node.accuracy_min), share(node.accuracy_mean), share(node.accuracy_max),
   ];
 }));
@@ -159,8 +161,9 @@ chart("norms-chart", () => {
 
 const LIKENESS = {
   similarity: { scale: "cosine", says: "Cosine similarity of the devices' updates: 1 is the same direction, 0 unrelated, −1 opposite." },
-  kinship: { scale: "help", says: "Whose training helps whom: how much better than others two devices do with each other's model " +
+  affinity: { scale: "help", says: "Whose training helps whom: how much better than others two devices do with each other's model " +
     "(above 0), or worse (below), class by class, on a scale on which 1 is the most there is." },
+  other: { scale: "likeness", says: "How alike the devices are, as the method saw them: 1 is the most, −1 the least." },
 };
 
 byId("likeness-section").hidden = !splits.length;
@@ -170,10 +173,10 @@ if (splits.length) {
   byId("split").addEventListener("change", () => draw("likeness-chart"));
   chart("likeness-chart", () => {
     const split = splits[Number(byId("split").value)], size = split.devices.length;
-    const flat = numbers(split.likeness), { scale, says } = LIKENESS[split.by];
+    const flat = numbers(split.likeness), { scale, says } = LIKENESS[split.by] ?? LIKENESS.other;
     byId("likeness-line").textContent = says;
     const z = split.devices.map((_, i) => Array.from(flat.subarray(i * size, (i + 1) * size), (v) => v / 127));
-    const names = split.devices.map((device) => `${device}`), cut = split.first - 0.5;
+    const names = split.devices.map((device) => `${device}`), cuts = split.ends.slice(0, -1).map((end) => end - 0.5);
     const border = { line: { color: "#000000", width: 2 }, layer: "above" };
     const ticks = size > 60 ? { showticklabels: false, ticks: "" } : { dtick: 1, tickangle: 0 };
     return {
@@ -188,7 +191,7 @@ if (splits.length) {
         margin: { l: 40, r: 10, t: 10, b: 50 },
         xaxis: axis({ title: "device", type: "category", constrain: "domain", ...ticks }),
         yaxis: axis({ title: "device", type: "category", autorange: "reversed", scaleanchor: "x", constrain: "domain", ...ticks }),
-        shapes: [line(cut, cut, -0.5, size - 0.5, border), line(-0.5, size - 0.5, cut, cut, border)],
+        shapes: cuts.flatMap((cut) => [line(cut, cut, -0.5, size - 0.5, border), line(-0.5, size - 0.5, cut, cut, border)]),
       },
     };
   });

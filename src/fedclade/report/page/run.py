@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedclade.clustering.tree import Tree
 from fedclade.config import fields_of
 from fedclade.core.state import CONVENTIONAL
+from fedclade.core.tree import Tree
 from fedclade.metrics.fairness import jain
 from fedclade.report.page.headlines import lead, numbers, tiles
 from fedclade.report.page.shell import Json, made_from, packed, rounded, write_page
@@ -36,8 +36,8 @@ def run_data(run: Run) -> Json:
         "tiles": tiles(run, served),
         "one_model": "trained on by everybody" if continued else "as it stood at the first split",
         "jain": jain(participation["uploads"].to_numpy(np.float64)),
-        "epsilons": list(config.clustering.epsilons),
-        "norm": config.clustering.norm,
+        "epsilons": list(config.epsilons),
+        "norm": config.norm_thresholds.norm,
         "rounds": _rounds(rounds),
         "clusters": _norms(run.clusters),
         "tree": _nodes(tree, served, devices),
@@ -143,21 +143,21 @@ def _node(node: Json, served: pd.DataFrame, devices: pd.DataFrame) -> Json:
 
 
 def _splits(run: Run, devices: pd.DataFrame) -> list[Json]:
-    """The matrix of every split: first child's devices before the second's, each ordered by planted group."""
+    """The matrix of every split: the devices child by child, each child's ordered by planted group."""
     group = dict(zip(devices["device"], devices["planted_group"], strict=True))
     events = run.events.query("kind == 'split'").set_index(["round", "node"])["detail"]
     found: list[Json] = []
     for split in run.splits.to_dict("records"):
         event, ids = events.loc[(split["round"], split["node"])], split["devices"]
-        first = set(event["first"])
-        order = sorted(range(len(ids)), key=lambda i: (ids[i] not in first, group[ids[i]], ids[i]))
+        child = {device: number for number, part in enumerate(event["parts"]) for device in part}
+        order = sorted(range(len(ids)), key=lambda i: (child[ids[i]], group[ids[i]], ids[i]))
         found.append(
             {
                 "round": split["round"],
                 "node": split["node"],
                 "devices": [ids[i] for i in order],
-                "first": sum(device in first for device in ids),
-                "by": event["by"],
+                "ends": np.cumsum(np.bincount([child[device] for device in ids])).tolist(),
+                "by": event.get("by"),
                 "likeness": packed(np.rint(split["likeness"][np.ix_(order, order)] * 127), "i1"),
             }
         )

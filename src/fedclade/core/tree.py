@@ -4,14 +4,12 @@ A value: every change gives a new tree, and every new tree is checked. A node's 
 its second child. Only leaves hold devices, so an inner node's members are those of its leaves by construction.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fedclade.clustering.criteria import CutFacts
-from fedclade.clustering.trial import Trial
 from fedclade.core.arrays import Ints
 
 ROOT = "0"
@@ -19,14 +17,15 @@ ROOT = "0"
 
 @dataclass(frozen=True)
 class Split:
-    """What is known of the split of a node."""
+    """What is known of the split of a node.
 
-    round: int
+    ``evidence`` is whatever the clustering method knew when it decided, as plain data: numbers, texts, lists of them.
+    """
+
+    round: int  # 0: before anybody trained
     seconds: float
-    first: tuple[int, ...]  # members of the first child at the split
-    second: tuple[int, ...]
-    facts: CutFacts
-    trial: Trial | None = None  # None where none was held
+    parts: tuple[tuple[int, ...], ...]  # the members of each child at the split
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,13 @@ class Node:
 
     @property
     def children(self) -> tuple[str, ...]:
-        """Names of the two children, if it was split."""
-        return () if self.split is None else (f"{self.name}.0", f"{self.name}.1")
+        """Names of the children, if it was split."""
+        return () if self.split is None else tuple(f"{self.name}.{i}" for i in range(len(self.split.parts)))
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is a cluster now: neither split nor merged into another."""
+        return self.split is None and self.merged_into is None
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ class Tree:
         return cls({ROOT: Node(ROOT, 0, tuple(range(device_count)))}, device_count)
 
     def leaves(self) -> list[Node]:
-        """The clusters there are now, in order of their names."""
-        return [node for _, node in sorted(self.nodes.items()) if node.split is None and node.merged_into is None]
+        """The clusters there are now, in order of their names; one may be empty where its method allows that."""
+        return [node for _, node in sorted(self.nodes.items()) if node.is_leaf]
 
     def members(self, name: str) -> Ints:
         """The devices of a node: its own, or those of the leaves below it."""
@@ -83,27 +87,28 @@ class Tree:
                 names[device] = leaf.name
         return names
 
+    def leaves_below(self, name: str) -> list[str]:
+        """The leaves that a node's devices are in now, each once; one merged into another counts as that other."""
+        node = self.nodes[name]
+        if node.split:
+            return list(dict.fromkeys(leaf for child in node.children for leaf in self.leaves_below(child)))
+        return self.leaves_below(node.merged_into) if node.merged_into else [name]
+
     def split(
         self,
         name: str,
-        second: Iterable[int],
+        parts: Sequence[Iterable[int]],
         round_: int,
         seconds: float,
-        facts: CutFacts,
-        trial: Trial | None = None,
+        evidence: Mapping[str, Any] | None = None,
     ) -> "Tree":
-        """Cut a leaf: ``second`` go to its second child, the rest to the first."""
+        """Cut a leaf into parts, one child for each."""
         node = self.nodes[name]
-        to_second = set(second)
-        parts = (
-            tuple(device for device in node.devices if device not in to_second),
-            tuple(device for device in node.devices if device in to_second),
-        )
-        if node.split or len(parts[1]) != len(to_second) or not all(parts):
-            raise AssertionError(f"{sorted(to_second)} is no cut of leaf {name}")
-        split = Split(round_, seconds, parts[0], parts[1], facts, trial)
-        nodes = {**self.nodes, name: replace(node, devices=(), split=split)}
-        for child, devices in zip(nodes[name].children, parts, strict=True):
+        cut = tuple(tuple(sorted(int(device) for device in part)) for part in parts)
+        if not node.is_leaf or len(cut) < 2 or sorted(d for part in cut for d in part) != sorted(node.devices):
+            raise AssertionError(f"{cut} is no cut of leaf {name}")
+        nodes = {**self.nodes, name: replace(node, devices=(), split=Split(round_, seconds, cut, evidence or {}))}
+        for child, devices in zip(nodes[name].children, cut, strict=True):
             nodes[child] = Node(child, round_, devices)
         return Tree(nodes, self.device_count)
 
@@ -113,8 +118,8 @@ class Tree:
         source = nodes[self.leaf_of()[device]]
         if source.name == to:
             return self
-        if len(source.devices) == 1:
-            raise AssertionError(f"device {device} is the last of cluster {source.name}")
+        if not nodes[to].is_leaf:
+            raise AssertionError(f"{to} is no leaf that device {device} could move to")
         nodes[source.name] = replace(source, devices=tuple(d for d in source.devices if d != device))
         nodes[to] = replace(nodes[to], devices=tuple(sorted((*nodes[to].devices, device))))
         return Tree(nodes, self.device_count)
@@ -122,7 +127,7 @@ class Tree:
     def merge(self, name: str, into: str) -> "Tree":
         """Give all devices of a leaf to another; it is open again, whatever it was."""
         source, target = self.nodes[name], self.nodes[into]
-        if name == into or not source.devices or not target.devices:
+        if name == into or not source.is_leaf or not target.is_leaf:
             raise AssertionError(f"{name} and {into} are not two leaves")
         together = tuple(sorted((*source.devices, *target.devices)))
         merged = replace(source, devices=(), stopped_round=None, merged_into=into)
@@ -155,15 +160,8 @@ class Tree:
                 and {
                     "round": node.split.round,
                     "seconds": node.split.seconds,
-                    "first": list(node.split.first),
-                    "second": list(node.split.second),
-                    "sim_within_min": node.split.facts.within_min,
-                    "sim_cross_max": node.split.facts.cross_max,
-                    "gap": node.split.facts.gap,
-                    "gamma_bound": node.split.facts.gamma_bound,
-                    "gamma_max": node.split.facts.gamma_max,
-                    "gamma_error": node.split.facts.gamma_error,
-                    "trial": node.split.trial and asdict(node.split.trial),
+                    "parts": [list(part) for part in node.split.parts],
+                    "evidence": dict(node.split.evidence),
                 },
             }
             for _, node in sorted(self.nodes.items())
@@ -176,22 +174,9 @@ class Tree:
         for row in rows:
             split = None
             if row["split"]:
-                facts = row["split"]
-                split = Split(
-                    facts["round"],
-                    facts["seconds"],
-                    tuple(facts["first"]),
-                    tuple(facts["second"]),
-                    CutFacts(
-                        facts["sim_within_min"],
-                        facts["sim_cross_max"],
-                        facts["gap"],
-                        facts["gamma_bound"],
-                        facts["gamma_max"],
-                        facts["gamma_error"],
-                    ),
-                    facts["trial"] and Trial.from_json(facts["trial"]),
-                )
+                told = row["split"]
+                parts = tuple(tuple(part) for part in told["parts"])
+                split = Split(told["round"], told["seconds"], parts, told["evidence"])
             devices = () if split else tuple(row["members"])
             nodes[row["name"]] = Node(
                 row["name"], row["born_round"], devices, split, row["stopped_round"], row["merged_into"]

@@ -1,4 +1,4 @@
-"""Kinship: what devices say of one another's models. Made-up losses, so that what is true is known."""
+"""Affinity: what devices say of one another's models. Made-up losses, so that what is true is known."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,9 +10,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedclade.clustering import Belonging, Kinship, kindred_cut
-from fedclade.clustering.kinship import AGAIN, CORE, KEPT, beyond_classes, harmful, log_ways, strength
+from fedclade.clustering.methods.cross_evaluation.affinity import (
+    Affinity,
+    affinity_cut,
+    beyond_classes,
+    harmful,
+    log_ways,
+    strength,
+)
+from fedclade.clustering.methods.cross_evaluation.belonging import Belonging
+from fedclade.config import CrossEvaluationConfig
 from fedclade.fleet.answers import Paired, Survey, paired
+
+DEFAULTS = CrossEvaluationConfig()
 
 SEEDS = st.integers(0, 9999)
 EXAMPLES = settings(max_examples=40)
@@ -188,10 +198,15 @@ def test_nothing_is_known_of_harm_when_nobodys_training_helps_any_more(seed):
     assert harm(useless) is None
     gains = np.full((8, 8), 0.5)
     gains[:, 3] = -0.5
-    kinship = Kinship.unknown(8, 5)
-    for survey in (effects(rng, gains), useless, *(effects(rng, gains) for _ in range(AGAIN - 1)), useless):
-        kinship = kinship.heard(everybody, everybody, survey)
-    assert np.flatnonzero(kinship.harmful).tolist() == [3]
+    affinity = Affinity.unknown(8, 5)
+    for survey in (
+        effects(rng, gains),
+        useless,
+        *(effects(rng, gains) for _ in range(DEFAULTS.harm_surveys - 1)),
+        useless,
+    ):
+        affinity = affinity.heard(everybody, everybody, survey)
+    assert np.flatnonzero(affinity.harmful()).tolist() == [3]
 
 
 @pytest.mark.parametrize(("devices", "found"), [(4, []), (5, [3])])
@@ -290,7 +305,7 @@ def cuts(devices: int, min_size: int) -> Iterator[np.ndarray]:
 def test_no_cut_is_stronger_than_the_strongest_of_all_and_each_child_is_large_enough(seed, devices, min_size):
     rng = np.random.default_rng(seed)
     tables = pairs_of(rng, rng.integers(0, 3, devices), noise=3.0)
-    side, possible = kindred_cut(*tables, min_size), list(cuts(devices, min_size))
+    side, possible = affinity_cut(*tables, min_size), list(cuts(devices, min_size))
     if side is None:
         return
     assert any((side == each).all() for each in possible)
@@ -304,7 +319,7 @@ def test_where_there_are_clear_groups_the_cut_is_the_strongest_of_those_that_tea
     rng = np.random.default_rng(seed)
     group = rng.permutation(groups_of(*sizes))
     tables = pairs_of(rng, group, gap=2.0, noise=0.5)
-    side = kindred_cut(*tables, 2)
+    side = affinity_cut(*tables, 2)
     assert tears_no_group(side, group)
     pure = [each for each in cuts(len(group), 2) if tears_no_group(each, group)]
     best = max(strength(each.astype(np.int64), *tables) for each in pure)
@@ -316,11 +331,11 @@ def test_where_there_are_clear_groups_the_cut_is_the_strongest_of_those_that_tea
 def test_planted_groups_are_never_torn_whatever_their_sizes_and_labels(seed, sizes, heard_twice):
     rng = np.random.default_rng(seed)
     group = rng.permutation(groups_of(*sizes))
-    everybody, kinship = np.arange(len(group)), Kinship.unknown(len(group), 5)
+    everybody, affinity = np.arange(len(group)), Affinity.unknown(len(group), 5)
     for _ in range(1 + heard_twice):
         survey = with_start(survey_of(rng, group, noise=0.4), 9.0)
-        kinship = kinship.heard(everybody, everybody, survey)
-    assert tears_no_group(kindred_cut(*kinship.among(everybody), 2), group)
+        affinity = affinity.heard(everybody, everybody, survey)
+    assert tears_no_group(affinity_cut(*affinity.among(everybody), 2), group)
 
 
 @EXAMPLES
@@ -328,14 +343,14 @@ def test_planted_groups_are_never_torn_whatever_their_sizes_and_labels(seed, siz
 def test_two_of_twenty_are_found(seed):
     rng = np.random.default_rng(seed)
     group = rng.permutation(groups_of(18, 2))
-    side = kindred_cut(*beyond(survey_of(rng, group, alpha=5.0)), 2)
+    side = affinity_cut(*beyond(survey_of(rng, group, alpha=5.0)), 2)
     assert same_cut(side, group == 1)
 
 
 def test_of_noise_around_two_of_twenty_no_more_groups_are_made_than_there_are():
     group, right = groups_of(18, 2), 0
     for seed in range(40):
-        side = kindred_cut(*pairs_of(np.random.default_rng(seed), group, gap=0.5), 2)
+        side = affinity_cut(*pairs_of(np.random.default_rng(seed), group, gap=0.5), 2)
         right += same_cut(side, group == 1)
     assert right >= 35  # 28 where sizes do not count, and two of twenty are as unlikely by chance as any ten
 
@@ -352,7 +367,7 @@ def test_the_ways_to_make_groups_are_those_to_choose_their_sizes_times_those_to_
 @given(SEEDS, st.integers(2, 10), st.integers(1, 4))
 def test_the_first_device_is_in_the_first_child(seed, devices, min_size):
     rng = np.random.default_rng(seed)
-    side = kindred_cut(*pairs_of(rng, rng.integers(0, 2, devices)), min_size)
+    side = affinity_cut(*pairs_of(rng, rng.integers(0, 2, devices)), min_size)
     if devices < 2 * min_size:
         assert side is None
     if side is not None:
@@ -367,7 +382,8 @@ def test_the_cut_does_not_depend_on_the_order_of_the_devices(seed, devices):
     signal, weight = pairs_of(rng, np.arange(devices) % 2, gap=2.0, noise=0.5)
     order = rng.permutation(devices)
     side, again = (
-        kindred_cut(signal[here], weight[here], 2) for here in (np.ix_(*2 * [np.arange(devices)]), np.ix_(order, order))
+        affinity_cut(signal[here], weight[here], 2)
+        for here in (np.ix_(*2 * [np.arange(devices)]), np.ix_(order, order))
     )
     assert same_cut(again, side[order])
 
@@ -375,15 +391,15 @@ def test_the_cut_does_not_depend_on_the_order_of_the_devices(seed, devices):
 @pytest.mark.parametrize("devices", [0, 1, 2, 6])
 def test_where_nothing_is_known_there_is_no_cut(devices):
     nothing = np.zeros((devices, devices))
-    assert kindred_cut(nothing, nothing, 1) is None
-    assert kindred_cut(nothing, others(devices).astype(np.float64), 1) is None
+    assert affinity_cut(nothing, nothing, 1) is None
+    assert affinity_cut(nothing, others(devices).astype(np.float64), 1) is None
 
 
 def test_a_device_nobody_knows_anything_of_joins_a_child():
     group = groups_of(4, 4)
     signal, weight = pairs_of(np.random.default_rng(2), group, gap=2.0, noise=0.5)
     signal, weight = (np.pad(table, (0, 1)) for table in (signal, weight))
-    side = kindred_cut(signal, weight, 2)
+    side = affinity_cut(signal, weight, 2)
     assert same_cut(side[:-1], group == 1)
 
 
@@ -391,27 +407,27 @@ def test_a_device_nobody_knows_anything_of_joins_a_child():
 def test_of_many_devices_those_that_are_not_cut_join_their_own_kind(sizes):
     rng = np.random.default_rng(3)
     group = rng.permutation(groups_of(*sizes))
-    assert len(group) > CORE
+    assert len(group) > DEFAULTS.survey_columns
     signal, weight = pairs_of(rng, group, gap=2.0, noise=0.5)
-    assert tears_no_group(kindred_cut(signal, weight, 2), group)
-    few = np.isin(np.arange(len(group)), rng.choice(len(group), CORE - 4, replace=False))
+    assert tears_no_group(affinity_cut(signal, weight, 2), group)
+    few = np.isin(np.arange(len(group)), rng.choice(len(group), DEFAULTS.survey_columns - 4, replace=False))
     asked = np.where(few, 1.0, 0.0)  # the others were asked, but nobody was asked about them
-    assert tears_no_group(kindred_cut(signal * asked, weight * asked, 2), group)
+    assert tears_no_group(affinity_cut(signal * asked, weight * asked, 2), group)
 
 
 # -------------------------------------------------------------------------------- what was said so far
 
 
-def heard(kinship: Kinship, devices: np.ndarray, columns: np.ndarray, survey: Survey) -> Kinship:
+def heard(affinity: Affinity, devices: np.ndarray, columns: np.ndarray, survey: Survey) -> Affinity:
     """Some devices about some models; the first model of all was bad for everybody."""
-    return kinship.heard(devices, columns, with_start(survey, 9.0))
+    return affinity.heard(devices, columns, with_start(survey, 9.0))
 
 
 @given(SEEDS)
 def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts(seed):
     rng, devices, columns = np.random.default_rng(seed), np.array([1, 3, 4]), np.array([0, 3, 4, 6])
     everything = survey_of(rng, np.arange(7) % 2)
-    unknown = Kinship.unknown(7, 5).told(np.arange(7), everything.samples)
+    unknown = Affinity.unknown(7, 5).told(np.arange(7), everything.samples)
     survey = Survey(everything.samples[devices], everything.misfit[np.ix_(devices, columns)])
     once = heard(unknown, devices, columns, survey)
     signal, weight = beyond_classes(survey, everything.samples[columns], devices[:, None] != columns)
@@ -423,8 +439,8 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
         rest[here] = 0
         assert not rest.any()
     twice = heard(once, devices, columns, survey)
-    np.testing.assert_allclose(twice.signal, (1 + KEPT) * once.signal, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(twice.weight, (1 + KEPT) * once.weight, rtol=1e-5)
+    np.testing.assert_allclose(twice.signal, (1 + DEFAULTS.affinity_kept) * once.signal, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(twice.weight, (1 + DEFAULTS.affinity_kept) * once.weight, rtol=1e-5)
     assert not unknown.signal.any()  # as it was
     later = heard(once, devices[:1], columns, Survey(survey.samples[:1], survey.misfit[:1]))
     np.testing.assert_array_equal(later.weight[devices[1:]], once.weight[devices[1:]])
@@ -432,80 +448,80 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
 
 def test_a_device_that_does_not_answer_keeps_what_it_told_before():
     before = np.arange(1, 16).reshape(3, 5)
-    kinship = Kinship.unknown(3, 5).told(np.arange(3), before)
+    affinity = Affinity.unknown(3, 5).told(np.arange(3), before)
     now = np.array([[7, 7, 7, 7, 7], [0, 0, 0, 0, 0]])
-    kinship = kinship.told(np.array([2, 1]), now)
-    np.testing.assert_array_equal(kinship.samples, [before[0], before[1], now[0]])
+    affinity = affinity.told(np.array([2, 1]), now)
+    np.testing.assert_array_equal(affinity.samples, [before[0], before[1], now[0]])
     silent = Survey(np.zeros((1, 5), dtype=np.int64), np.zeros((1, 3, 5)))
-    later = heard(kinship, np.array([0]), np.arange(3), silent)
-    np.testing.assert_array_equal(later.samples, kinship.samples)
+    later = heard(affinity, np.array([0]), np.arange(3), silent)
+    np.testing.assert_array_equal(later.samples, affinity.samples)
     assert not later.weight.any()
-    assert not later.harmful.any()
+    assert not later.harmful().any()
 
 
 def test_a_model_of_a_device_whose_labels_nobody_knows_is_not_judged():
     rng = np.random.default_rng(0)
     survey = survey_of(rng, np.zeros(3))
-    kinship = heard(
-        Kinship.unknown(4, 5), np.arange(3), np.arange(4), replace(survey, misfit=rng.normal(size=(3, 4, 5)))
+    affinity = heard(
+        Affinity.unknown(4, 5), np.arange(3), np.arange(4), replace(survey, misfit=rng.normal(size=(3, 4, 5)))
     )
-    assert not kinship.weight[:, 3].any()
-    assert kinship.weight[:3, :3][others(3)].all()
+    assert not affinity.weight[:, 3].any()
+    assert affinity.weight[:3, :3][others(3)].all()
 
 
 def test_harm_is_told_of_those_whose_models_were_shown_and_may_be_undone():
     rng, everybody = np.random.default_rng(1), np.arange(6)
     gains = np.full((6, 6), 0.5)
     gains[:, 2] = -0.5
-    kinship = Kinship.unknown(6, 5)
-    for _ in range(AGAIN):
-        assert not kinship.harmful.any()  # once may be chance
-        kinship = kinship.heard(everybody, everybody, effects(rng, gains))
-    assert np.flatnonzero(kinship.harmful).tolist() == [2]
+    affinity = Affinity.unknown(6, 5)
+    for _ in range(DEFAULTS.harm_surveys):
+        assert not affinity.harmful().any()  # once may be chance
+        affinity = affinity.heard(everybody, everybody, effects(rng, gains))
+    assert np.flatnonzero(affinity.harmful()).tolist() == [2]
     without = np.array([0, 1, 3, 4, 5])
     survey = effects(rng, np.full((6, 6), 0.5))
     partly = replace(survey, misfit=survey.misfit[:, [*without, 6]])
-    assert np.flatnonzero(kinship.heard(everybody, without, partly).harmful).tolist() == [2]
-    assert not kinship.heard(everybody, everybody, survey).harmful.any()
+    assert np.flatnonzero(affinity.heard(everybody, without, partly).harmful()).tolist() == [2]
+    assert not affinity.heard(everybody, everybody, survey).harmful().any()
 
 
 @given(SEEDS, st.integers(0, 3))
 def test_devices_that_come_later_find_what_is_known_as_it_was(seed, more):
     rng = np.random.default_rng(seed)
-    kinship = heard(Kinship.unknown(4, 5), np.arange(4), np.arange(4), survey_of(rng, np.arange(4) % 2))
-    grown = kinship.grown(more)
+    affinity = heard(Affinity.unknown(4, 5), np.arange(4), np.arange(4), survey_of(rng, np.arange(4) % 2))
+    grown = affinity.grown(more)
     for name in ("signal", "weight"):
-        before, after = getattr(kinship, name), getattr(grown, name)
+        before, after = getattr(affinity, name), getattr(grown, name)
         assert (after.shape, after.dtype) == ((4 + more, 4 + more), before.dtype)
         np.testing.assert_array_equal(after[:4, :4], before)
         assert not after[4:].any()
         assert not after[:, 4:].any()
-    np.testing.assert_array_equal(grown.samples, np.r_[kinship.samples, np.zeros((more, 5))])
-    np.testing.assert_array_equal(grown.harmful, np.r_[kinship.harmful, np.zeros(more, dtype=bool)])
-    np.testing.assert_array_equal(grown.among(np.arange(4)), kinship.among(np.arange(4)))
+    np.testing.assert_array_equal(grown.samples, np.r_[affinity.samples, np.zeros((more, 5))])
+    np.testing.assert_array_equal(grown.harmful(), np.r_[affinity.harmful(), np.zeros(more, dtype=bool)])
+    np.testing.assert_array_equal(grown.among(np.arange(4)), affinity.among(np.arange(4)))
 
 
 @given(SEEDS, st.integers(4, 8))
 def test_likeness_is_mutual_and_from_minus_one_to_one_which_each_device_is_to_itself(seed, devices):
     group = np.arange(devices) % 2
     everyone = np.arange(devices)
-    kinship = heard(Kinship.unknown(devices, 5), everyone, everyone, survey_of(np.random.default_rng(seed), group))
-    likeness = kinship.likeness(everyone)
+    affinity = heard(Affinity.unknown(devices, 5), everyone, everyone, survey_of(np.random.default_rng(seed), group))
+    likeness = affinity.likeness(everyone)
     np.testing.assert_allclose(likeness, likeness.T, atol=1e-6)
     assert (np.diag(likeness) == 1).all()
     assert np.abs(likeness[~np.eye(devices, dtype=bool)]).max() == pytest.approx(1.0)
 
 
 def test_devices_of_which_nothing_is_known_are_neither_like_nor_unlike():
-    np.testing.assert_array_equal(Kinship.unknown(3, 5).likeness(np.arange(3)), np.eye(3))
+    np.testing.assert_array_equal(Affinity.unknown(3, 5).likeness(np.arange(3)), np.eye(3))
 
 
 @given(SEEDS, st.lists(st.integers(0, 5), unique=True, max_size=6))
 def test_among_some_devices_are_their_rows_and_columns(seed, chosen):
     rng = np.random.default_rng(seed)
-    kinship = heard(Kinship.unknown(6, 5), np.arange(6), np.arange(6), survey_of(rng, np.arange(6) % 2))
+    affinity = heard(Affinity.unknown(6, 5), np.arange(6), np.arange(6), survey_of(rng, np.arange(6) % 2))
     for table, whole in zip(
-        kinship.among(np.array(chosen, dtype=np.int64)), (kinship.signal, kinship.weight), strict=True
+        affinity.among(np.array(chosen, dtype=np.int64)), (affinity.signal, affinity.weight), strict=True
     ):
         assert table.dtype == np.float64
         for row, one in enumerate(chosen):

@@ -1,4 +1,4 @@
-"""Trials: what the devices' answers say of a cut. Made-up preferences, so that what is true is known."""
+"""Split tests: what the devices' answers say of a cut. Made-up preferences, so that what is true is known."""
 
 import json
 from dataclasses import asdict, replace
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedclade.clustering import Outlook, Trial, group_effect
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest, group_effect
+from fedclade.config import CrossEvaluationConfig
 from fedclade.fleet.answers import Paired, paired
 
 SEEDS = st.integers(0, 9999)
@@ -131,79 +132,97 @@ def test_a_child_without_held_out_images_proves_nothing():
     assert group_effect(side, nothing)[1] == 1.0
 
 
-# -------------------------------------------------------------------------------- a trial
+# -------------------------------------------------------------------------------- a test of a cut
 
 
-def trial(**facts: object) -> Trial:
-    return replace(Trial(0.3, 1e-6, (0.2, 0.1), (0.01, 0.02)), **facts)
+def split_test(**facts: object) -> SplitTest:
+    return replace(SplitTest(0.3, 1e-6, (0.2, 0.1), (0.01, 0.02)), **facts)
 
 
-def test_a_trial_is_passed_if_there_are_groups_and_one_gains_beyond_doubt_and_the_other_does_not_seem_to_lose():
-    assert trial().passed(0.001)
-    assert not trial(p_group=0.001).passed(0.001)
+def at(level: float) -> CrossEvaluationConfig:
+    return CrossEvaluationConfig(level=level)
+
+
+def test_a_test_is_passed_if_there_are_groups_and_one_gains_beyond_doubt_and_the_other_does_not_seem_to_lose():
+    assert split_test().passed(at(0.001))
+    assert not split_test(p_group=0.001).passed(at(0.001))
     for one in (0.01, 0.05):
         for other, holds in ((0.05, True), (0.79, True), (0.8, False), (0.96, False)):
-            assert trial(p_parent=(one, other)).passed(0.001) == (holds and one < 0.05)
-            assert trial(p_parent=(other, one)).passed(0.001) == (holds and one < 0.05)
+            assert split_test(p_parent=(one, other)).passed(at(0.001)) == (holds and one < 0.05)
+            assert split_test(p_parent=(other, one)).passed(at(0.001)) == (holds and one < 0.05)
 
 
 def test_one_of_many_cuts_must_be_so_much_better():
-    assert trial(p_group=3e-4, cuts=3).p_value == pytest.approx(9e-4)
-    assert trial(p_group=3e-4, cuts=3).passed(0.001)
-    assert not trial(p_group=3e-4, cuts=4).passed(0.001)
-    assert trial(p_group=0.5, cuts=4).p_value == 1.0
+    assert split_test(p_group=3e-4, cuts=3).p_value == pytest.approx(9e-4)
+    assert split_test(p_group=3e-4, cuts=3).passed(at(0.001))
+    assert not split_test(p_group=3e-4, cuts=4).passed(at(0.001))
+    assert split_test(p_group=0.5, cuts=4).p_value == 1.0
 
 
-def test_a_trial_sums_up_what_the_devices_said():
+def test_a_test_sums_up_what_the_devices_said():
     rng, side = np.random.default_rng(4), sides(5, 3)
     shares = skewed(rng, 8, alpha=5.0)
     preference, _ = preferences(rng, shares, side, effect=1.0, classes=1.0)
     own, (rows, labels, values) = preferences(rng, shares, side)
     answer = paired(values + np.where(side[rows], 0.7, 0.0), rows, labels, shares.shape)
-    found = Trial.of(side, preference, answer)
+    found = SplitTest.of(side, preference, answer)
     assert (found.gain_group, found.p_group) == group_effect(side, preference)
     assert found.p_parent[1] < 1e-3 < found.p_parent[0]
     assert found.gain_parent[1] == pytest.approx(0.7, abs=0.3)
-    assert Trial.of(side, preference, own).passed(0.01) is False  # nobody gains
-    assert Trial.of(side, preference, answer, cuts=2) == replace(found, cuts=2)
+    assert SplitTest.of(side, preference, own).passed(at(0.01)) is False  # nobody gains
+    assert SplitTest.of(side, preference, answer, cuts=2) == replace(found, cuts=2)
 
 
-def test_a_trial_reads_back_from_json_as_it_was():
-    assert Trial.from_json(json.loads(json.dumps(asdict(trial(cuts=3))))) == trial(cuts=3)
+def test_a_cut_pays_by_the_levels_that_the_config_sets():
+    settings = at(0.001)
+    assert not split_test(p_parent=(0.06, 0.06)).passed(settings)
+    assert split_test(p_parent=(0.06, 0.06)).passed(settings.model_copy(update={"pays_level": 0.07}))
+    assert not split_test(p_parent=(0.01, 0.6)).passed(settings.model_copy(update={"loses_level": 0.5}))
+
+
+def test_a_tests_evidence_is_plain_data_with_all_that_the_devices_said():
+    told = json.loads(json.dumps(split_test(cuts=3).evidence()))
+    assert told == {
+        "gain_group": 0.3,
+        "p_group": 1e-6,
+        "gain_parent": [0.2, 0.1],
+        "p_parent": [0.01, 0.02],
+        "cuts": 3,
+    }
 
 
 # -------------------------------------------------------------------------------- waiting
 
 
-def test_a_cluster_waits_half_its_age_after_a_trial_in_vain():
-    outlook, rounds = Outlook(next_trial=1), []
-    while outlook.next_trial <= 100:
-        rounds.append(outlook.next_trial)
-        outlook = outlook.refused(outlook.next_trial, born_round=0)
-        assert outlook.trials == len(rounds)
+def test_a_cluster_waits_half_its_age_after_a_test_in_vain():
+    outlook, rounds = Outlook(next_test=1), []
+    while outlook.next_test <= 100:
+        rounds.append(outlook.next_test)
+        outlook = outlook.refused(outlook.next_test, born_round=0)
+        assert outlook.tests == len(rounds)
     assert rounds == [1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 94]
 
 
 @given(st.integers(0, 50), st.integers(1, 2000))
-def test_there_are_about_two_and_a_half_trials_for_each_e_fold_of_its_age(born, rounds):
-    outlook = Outlook(next_trial=born + 1)
-    while outlook.next_trial <= born + rounds:
-        outlook = outlook.refused(outlook.next_trial, born)
-    assert outlook.trials <= 2.5 * np.log(rounds) + 2
+def test_there_are_about_two_and_a_half_tests_for_each_e_fold_of_its_age(born, rounds):
+    outlook = Outlook(next_test=born + 1)
+    while outlook.next_test <= born + rounds:
+        outlook = outlook.refused(outlook.next_test, born)
+    assert outlook.tests <= 2.5 * np.log(rounds) + 2
 
 
 def test_progress_is_a_loss_below_99_percent_of_the_best():
-    first = Outlook(next_trial=9).seen(4, 2.0)
+    first = Outlook(next_test=9).seen(4, 2.0)
     assert (first.best_loss, first.best_round) == (2.0, 4)
     assert first.seen(5, 1.99) == first.seen(5, 3.0) == first
     better = first.seen(6, 1.97)
-    assert (better.best_loss, better.best_round, better.next_trial) == (1.97, 6, 9)
+    assert (better.best_loss, better.best_round, better.next_test) == (1.97, 6, 9)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=30))
 def test_a_loss_that_creeps_down_is_progress_in_the_end(losses):
     """Each is compared with the best that counted, so no progress however slow is lost for ever."""
-    outlook = Outlook(next_trial=1)
+    outlook = Outlook(next_test=1)
     for round_, loss in enumerate(losses, 1):
         outlook = outlook.seen(round_, loss)
         assert outlook.best_loss is not None

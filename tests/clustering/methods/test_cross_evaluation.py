@@ -13,21 +13,28 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from fedclade import Experiment, Run
-from fedclade.automatic import APART, COUNTS_AS, LONGER, SUSPECT, Automatic
-from fedclade.clustering import ROOT, CutFacts, Outlook
-from fedclade.config import AttackConfig
+from fedclade.clustering import find_method
+from fedclade.clustering.methods.cross_evaluation.proposals import Proposals
+from fedclade.clustering.methods.cross_evaluation.review import settled
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook
+from fedclade.config import AttackConfig, CrossEvaluationConfig
 from fedclade.core.arrays import Ints, Singles
-from fedclade.core.state import Event, ServerState
+from fedclade.core.records import Event
+from fedclade.core.state import State
+from fedclade.core.stopwatch import Stopwatch
+from fedclade.core.tree import ROOT
 from fedclade.data import Population
 from fedclade.fleet.attacks import HostileTrainer
-from fedclade.fleet.simulated import Trainer
+from fedclade.fleet.questions import Compare
+from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.fleet.simulated.sequential import SequentialTrainer
+from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.server import Server
 from tiny_runs import digits
 
 NO_GROUPS = ("incongruence.kind=none", "incongruence.groups=[1]")
 PLANTED = [list(range(8)), list(range(8, 12))]
-FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
+DEFAULTS = CrossEvaluationConfig()
 
 
 def clusters(run: Run) -> list[list[int]]:
@@ -38,7 +45,7 @@ def kinds(run: Run) -> set[str]:
     return set(run.events["kind"])
 
 
-def play(server: Server, state: ServerState, rounds: int) -> tuple[ServerState, list[Event]]:
+def play(server: Server, state: State, rounds: int) -> tuple[State, list[Event]]:
     """Some rounds more, and what was told of them."""
     events = list[Event]()
     for _ in range(rounds):
@@ -50,7 +57,9 @@ def play(server: Server, state: ServerState, rounds: int) -> tuple[ServerState, 
 
 
 def server_of(experiment: Experiment, trainer: Trainer | None = None) -> Server:
-    return Server(experiment.config, trainer or experiment.trainer, experiment.edge, experiment.population.samples)
+    config, edge, stopwatch = experiment.config, experiment.edge, Stopwatch()
+    fleet = SimulatedFleet(config, trainer or experiment.trainer, edge, experiment.population.samples, stopwatch)
+    return Server(config, fleet, edge, find_method(config), stopwatch)
 
 
 # -------------------------------------------------------------------------------- splitting
@@ -93,32 +102,32 @@ def test_the_planted_groups_are_found_exactly_with_nothing_tuned(overrides, seed
 def test_where_there_are_no_groups_nothing_splits(overrides, seed, tmp_path):
     run = digits(*NO_GROUPS, f"run.seed={seed}", "run.rounds=14", *overrides).run(tmp_path / "run")
     assert run.summary["clusters"] == 1
-    assert "trial" in kinds(run)  # it was tried
+    assert "split-test" in kinds(run)  # it was tried
     assert not {"split", "moved", "merge", "trimmed", "rejected"} & kinds(run)
 
 
-def test_too_many_devices_are_cut_by_similarity_alone_and_nothing_is_kept_of_each_pair(monkeypatch):
-    monkeypatch.setattr("fedclade.automatic.FEW_DEVICES", 11)
-    server = server_of(digits())
+def test_too_many_devices_are_cut_by_similarity_alone_and_nothing_is_kept_of_each_pair():
+    server = server_of(digits("cross_evaluation.survey_devices=11"))
     state, events = play(server, server.initial_state(), 6)
-    assert state.kinship is None
-    assert "trial" in {event.kind for event in events} or len(state.tree.leaves()) == 2
+    assert state.method.affinity is None
+    assert "split-test" in {event.kind for event in events} or len(state.tree.leaves()) == 2
 
 
-def test_a_split_is_told_with_its_trial_and_may_be_in_the_first_round(tmp_path):
+def test_a_split_is_told_with_its_test_and_may_be_in_the_first_round(tmp_path):
     run = digits().run(tmp_path / "run")
     (split,) = run.events[run.events["node"] == "0"].itertuples()
     assert (split.kind, split.round) == ("split", 1)
     (root, *_) = run.tree
-    told = root["split"]["trial"]
-    assert told["p_group"] * told["cuts"] < run.config.clustering.level
+    told = root["split"]["evidence"]
+    assert told["by"] in ("affinity", "similarity")
+    assert told["p_group"] * told["cuts"] < run.config.cross_evaluation.level
     assert max(told["p_parent"]) < 0.05
 
 
 def test_no_cluster_is_tried_in_its_warm_up(tmp_path):
-    run = digits("clustering.warmup_rounds=2").run(tmp_path / "run")
+    run = digits("cross_evaluation.warmup_rounds=2").run(tmp_path / "run")
     assert run.summary["first_split_round"] == 3
-    tried = run.events[run.events["kind"] == "trial"]
+    tried = run.events[run.events["kind"] == "split-test"]
     assert tried.groupby("node")["round"].min().to_dict() == {"0.0": 6, "0.1": 6}
 
 
@@ -130,43 +139,59 @@ def test_a_cut_is_tried_once_all_have_answered(seed):
     state, events = server.initial_state(), list[Event]()
     while not events:
         state, more = play(server, state, 1)
-        events = [event for event in more if event.kind in ("trial", "split")]
+        events = [event for event in more if event.kind in ("split-test", "split")]
         assert not events or (state.last_heard > 0).all()
     assert state.round > 1
 
 
-def test_two_cuts_share_the_level():
-    assert sum(1 / cuts for cuts in COUNTS_AS.values()) == pytest.approx(1.0)
+def test_the_cuts_of_a_cluster_that_are_tried_in_a_round_share_the_level(monkeypatch):
+    server = server_of(digits(*NO_GROUPS))
+    shares = dict[tuple[int, str], list[float]]()
+    test = Proposals._test
+
+    def noted(self, state, leaf, devices, side, cuts):
+        shares.setdefault((state.round, leaf.name), []).append(1 / cuts)
+        return test(self, state, leaf, devices, side, cuts)
+
+    monkeypatch.setattr(Proposals, "_test", noted)
+    play(server, server.initial_state(), 6)
+    assert [sum(each) for each in shares.values()] == pytest.approx([1.0] * len(shares))
+    both = [each for each in shares.values() if len(each) == 2]
+    assert both
+    assert all(each == pytest.approx([1 - DEFAULTS.similarity_share, DEFAULTS.similarity_share]) for each in both)
 
 
 @pytest.mark.parametrize("sketch", [(), ("clustering.sketch=256",)])
-def test_a_trials_models_are_made_of_all_members_last_updates_where_these_are_kept(sketch, monkeypatch):
+def test_a_tests_models_are_made_of_all_members_last_updates_where_these_are_kept(sketch, monkeypatch):
     server = server_of(digits("scheduling.policy=random", "scheduling.per_round=6", "run.rounds=15", *sketch))
-    states, models = list[ServerState](), list[Singles]()
-    trial, compare = Automatic._trial, server.asking.compare
+    states, models = list[State](), list[Singles]()
+    test, ask = Proposals._test, server.fleet.ask
 
-    def on_trial(self, state, *given):
+    def on_test(self, state, *given):
         states.append(state)
-        return trial(self, state, *given)
+        return test(self, state, *given)
 
-    def noted(given, *asked):
-        models.append(given)
-        return compare(given, *asked)
+    def noted(question):
+        if isinstance(question, Compare):
+            models.append(question.models)
+        return ask(question)
 
-    monkeypatch.setattr(Automatic, "_trial", on_trial)
-    monkeypatch.setattr(server.asking, "compare", noted)
+    monkeypatch.setattr(Proposals, "_test", on_test)
+    monkeypatch.setattr(server.fleet, "ask", noted)
     before = state = server.initial_state()
     while not models:
         before, state = state, play(server, state, 1)[0]
     apart, tried = models[:2]
-    np.testing.assert_allclose(apart, tried[2] + APART * (tried[:2] - tried[2]), atol=1e-6)
-    heard = states[0].last_heard > 0
-    assert heard.sum() > 6
+    np.testing.assert_allclose(apart, tried[2] + DEFAULTS.children_apart * (tried[:2] - tried[2]), atol=1e-6)
+    tested = states[-1]  # before that, too few of one side were there
+    heard = np.flatnonzero(tested.last_heard > 0)
+    assert len(heard) > 6
     parent = tried[2] - before.models[ROOT]
-    counted = server.samples * heard
-    expected = (counted / counted.sum()) @ states[0].updates
+    samples = tested.samples[heard]
     if sketch:
         expected = state.models[ROOT] - before.models[ROOT]  # this round's updates alone
+    else:
+        expected = (samples / samples.sum()) @ tested.memory.rows(heard)
     np.testing.assert_allclose(parent, expected, atol=1e-6)
 
 
@@ -178,7 +203,7 @@ def test_a_cut_is_tried_without_those_who_do_not_come(tmp_path):
 
 
 def test_a_cluster_that_gets_no_better_stops(tmp_path):
-    restless = ("training.learning_rate=0.5", "clustering.patience=2", "run.rounds=30", "run.end=stopped")
+    restless = ("training.learning_rate=0.5", "cross_evaluation.patience=2", "run.rounds=30", "run.end=stopped")
     run = digits(*NO_GROUPS, *restless).run(tmp_path / "run")
     assert run.summary["ended_by"] == "stopped"
     assert run.summary["rounds"] < 30
@@ -186,19 +211,18 @@ def test_a_cluster_that_gets_no_better_stops(tmp_path):
 
 
 def test_a_cluster_that_may_be_of_two_kinds_has_more_patience():
-    server = server_of(digits("clustering.patience=4"))
-    automatic = server.grouping.automatic
-    assert automatic is not None
-    for p_value, patience in ((SUSPECT, 4 * LONGER), (2 * SUSPECT, 4)):
-        outlook = Outlook(next_trial=99, best_round=10).refused(12, 0, p_value)
-        assert [automatic.stands_still(outlook, 10 + wait) for wait in (patience - 1, patience)] == [False, True]
-    assert not automatic.stands_still(Outlook(next_trial=99, best_round=10), 99)  # nothing was tried yet
+    settings = CrossEvaluationConfig(patience=4)
+    suspect = settings.suspect_level
+    for p_value, patience in ((suspect, 4 * settings.suspect_patience), (2 * suspect, 4)):
+        outlook = Outlook(next_test=99, best_round=10).refused(12, 0, p_value)
+        assert [outlook.stands_still(10 + wait, settings) for wait in (patience - 1, patience)] == [False, True]
+    assert not Outlook(next_test=99, best_round=10).stands_still(99, settings)  # nothing was tried yet
 
 
 def test_sketches_keep_so_many_numbers_of_each_device():
     server = server_of(digits("clustering.sketch=256"))
     state, _ = play(server, server.initial_state(), 5)
-    assert state.updates.shape == (12, 256)
+    assert state.memory.rows(np.arange(12)).shape == (12, 256)
     assert len(state.tree.leaves()) == 2
 
 
@@ -226,21 +250,16 @@ class DriftingTrainer:
         self._before, self._after, self._round, self._now = before, after, round_, before
         self.parameters, self.incidents = before.parameters, list[str]()
 
-    def initial_model(self):
-        return self._before.initial_model()
+    @property
+    def examiner(self):
+        return self._now.examiner
+
+    def initial_model(self, variant=0):
+        return self._before.initial_model(variant)
 
     def train(self, round_, *asked):
         self._now = self._before if round_ < self._round else self._after
         return self._now.train(round_, *asked)
-
-    def evaluate(self, *asked):
-        return self._now.evaluate(*asked)
-
-    def compare(self, *asked):
-        return self._now.compare(*asked)
-
-    def survey(self, *asked):
-        return self._now.survey(*asked)
 
 
 def with_images_of(population: Population, device: int, donor: int) -> Population:
@@ -275,18 +294,18 @@ def test_a_device_whose_data_become_those_of_another_group_is_moved_there(device
 
 def test_nobody_moves_out_of_a_cluster_that_may_be_of_several_kinds():
     server = server_of(digits())
-    automatic = server.grouping.automatic
-    assert automatic is not None
     state, events = play(server, server.initial_state(), 1)
     assert "split" in {event.kind for event in events}
     everybody = np.arange(12)
-    assert len(automatic.settled(state, everybody)) == len(automatic.settled(state, everybody[:0])) == 0
-    tried = replace(state, outlooks={"0.1": Outlook(next_trial=4, trials=1)})
-    assert automatic.settled(tried, everybody).tolist() == PLANTED[1]
+    for devices in (everybody, everybody[:0]):
+        assert len(settled(state, devices, DEFAULTS)) == 0
+    tried = replace(state, method=replace(state.method, outlooks={"0.1": Outlook(next_test=4, tests=1)}))
+    assert settled(tried, everybody, DEFAULTS).tolist() == PLANTED[1]
 
 
-def with_a_false_split(state: ServerState, second: Sequence[int]) -> ServerState:
-    tree = state.tree.split(ROOT, second, state.round, state.seconds, FACTS)
+def with_a_false_split(state: State, second: Sequence[int]) -> State:
+    first = [device for device in range(state.devices) if device not in second]
+    tree = state.tree.split(ROOT, [first, second], state.round, state.seconds)
     return replace(state, tree=tree, models={**state.models, "0.0": state.models[ROOT], "0.1": state.models[ROOT]})
 
 
@@ -311,13 +330,13 @@ def test_a_few_voices_do_not_merge_clusters():
 
 
 def test_clusters_of_real_groups_are_never_merged(tmp_path):
-    run = digits("run.rounds=20", "clustering.review_every=1").run(tmp_path / "run")
+    run = digits("run.rounds=20", "cross_evaluation.review_every=1").run(tmp_path / "run")
     assert clusters(run) == PLANTED
     assert not {"merge", "moved"} & kinds(run)
 
 
 def test_without_reviews_nobody_moves():
-    experiment = digits("run.rounds=14", "clustering.review_every=0")
+    experiment = digits("run.rounds=14", "cross_evaluation.review_every=0")
     after = SequentialTrainer(experiment.config, with_images_of(experiment.population, 0, 9))
     before = SequentialTrainer(experiment.config, experiment.population)
     server = server_of(experiment, DriftingTrainer(before, after, round_=7))

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclade.config import CrossEvaluationConfig
 from fedclade.core.arrays import Bools, Floats, Ints
 from fedclade.fleet.answers import Paired, Survey, p_above_zero
 
-SHARED = 0.05  # of a device's images, at least, are of classes that others of both clusters hold, to compare by class
-ENOUGH_MEMBERS = 2  # of a cluster, that speak for it
+DEFAULTS = CrossEvaluationConfig()
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Belonging:
     error: Floats  # device × class: squared, of the middle, in units of an image's variance; infinite: not comparable
 
     @classmethod
-    def of(cls, survey: Survey, own: Ints) -> "Belonging":
+    def of(cls, survey: Survey, own: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> "Belonging":
         """``survey``: of the clusters' models; ``own``: each device's cluster.
 
         Where a device holds hardly any class that other members of both clusters hold, its plain preference counts. A
@@ -41,7 +41,7 @@ class Belonging:
         our_preference = (ours - ours[everyone, own][:, None]) / np.maximum(our_images, 1)
         their_preference = (sums[clusters, clusters] - sums[:, own].transpose(1, 0, 2)) / np.maximum(images, 1)
         comparable = (our_images > 0) & (images > 0)
-        shared = (counts[:, None] * comparable).sum(axis=2) >= SHARED * counts.sum(axis=1)[:, None]
+        shared = (counts[:, None] * comparable).sum(axis=2) >= settings.shared_classes * counts.sum(axis=1)[:, None]
         middle = np.where(comparable & shared[:, :, None], (our_preference + their_preference) / 2, 0.0)
         error = np.where(comparable, (1 / np.maximum(our_images, 1) + 1 / np.maximum(images, 1)) / 4, np.inf)
         error[~shared] = 0.0
@@ -49,7 +49,8 @@ class Belonging:
         beyond = survey.misfit - survey.misfit[everyone, own][:, None] - middle
         leaning = (counted * beyond).sum(axis=2) / np.maximum(counted.sum(axis=2), 1)
         heard = member.T @ counts.any(axis=1)
-        leaning[:, heard < ENOUGH_MEMBERS] = leaning[heard[own] < ENOUGH_MEMBERS] = leaning[everyone, own] = np.inf
+        few = heard < settings.min_speakers
+        leaning[:, few] = leaning[few[own]] = leaning[everyone, own] = np.inf
         nearest = leaning.argmin(axis=1)
         return cls(nearest, leaning[everyone, nearest], middle[everyone, nearest], error[everyone, nearest])
 

@@ -1,15 +1,16 @@
-"""Kinship: whose training helps whom.
+"""Affinity: whose training helps whom.
 
 Updates tell a device's labels before anything else, so their similarity mostly groups devices by labels. The devices
-themselves can tell better: each looks at every other one's model, a part of the way from the common one (``STEP``),
-and answers with its misfit class by class. A model may be good or bad at a class, and a device's images of a class may
-be easy or hard; what is left beyond both says whether the two are of one kind. As a rule it does so from round 1 on.
+themselves can tell better: each looks at every other one's model, a part of the way from the common one
+(``survey_step``), and answers with its misfit class by class. A model may be good or bad at a class, and a device's
+images of a class may be easy or hard; what is left beyond both says whether the two are of one kind. As a rule it
+does so from round 1 on.
 
 With misfit[k, m, c] of device k's images of class c under device m's model, weighted by √(images of c in k · in m):
 
     -misfit[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
 
-``strength`` is the t-value of δ, but for a factor, if groups are right; ``kindred_cut`` looks for the likeliest ones.
+``strength`` is the t-value of δ, but for a factor, if groups are right; ``affinity_cut`` looks for the likeliest ones.
 """
 
 from dataclasses import dataclass, replace
@@ -20,20 +21,15 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from scipy.special import gammaln
 
+from fedclade.config import CrossEvaluationConfig
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.fleet.answers import Survey
 
-STEP = 0.3  # of another's update: its direction counts, not how far it overfits
-KEPT = 0.8  # weight of what a device said in its last trial against what it says now
-FITS = 12  # of two effects in turn
-FEW_GAIN, ENOUGH, AGAIN = 0.05, 4, 3  # of those asked; devices asked, at least; surveys in a row
-USUAL = 0.6  # quantile of how much good a device's training does to others
-GROUPS = 8  # at most, that a cluster is thought to consist of at first
-CORE = 64  # devices at most that the others are asked about in one trial, and that are cut first
+DEFAULTS = CrossEvaluationConfig()
 
 
 @dataclass(frozen=True)
-class Kinship:
+class Affinity:
     """What all devices said so far of one another's models."""
 
     signal: Singles  # K × K: row's gain by column's model beyond what classes explain, times weight
@@ -42,45 +38,46 @@ class Kinship:
     harm: Ints  # K: surveys in a row in which a device's training made things worse for all who were asked
 
     @classmethod
-    def unknown(cls, devices: int, classes: int) -> "Kinship":
+    def unknown(cls, devices: int, classes: int) -> "Affinity":
         """Before anybody was asked."""
         nothing = np.zeros((devices, devices), dtype=np.float32)
         return cls(nothing, nothing, np.zeros((devices, classes), dtype=np.int64), np.zeros(devices, dtype=np.int64))
 
-    def grown(self, more: int) -> "Kinship":
+    def grown(self, more: int) -> "Affinity":
         """With room for devices that came since."""
         samples, harm = np.pad(self.samples, ((0, more), (0, 0))), np.pad(self.harm, (0, more))
-        return Kinship(np.pad(self.signal, (0, more)), np.pad(self.weight, (0, more)), samples, harm)
+        return Affinity(np.pad(self.signal, (0, more)), np.pad(self.weight, (0, more)), samples, harm)
 
-    def told(self, devices: Ints, samples: Ints) -> "Kinship":
+    def told(self, devices: Ints, samples: Ints) -> "Affinity":
         """With the label counts of devices that answered."""
         counts = self.samples.copy()
         counts[devices] = np.where(samples.any(axis=1, keepdims=True), samples, counts[devices])
         return replace(self, samples=counts)
 
-    def heard(self, devices: Ints, columns: Ints, survey: Survey) -> "Kinship":
+    def heard(
+        self, devices: Ints, columns: Ints, survey: Survey, settings: CrossEvaluationConfig = DEFAULTS
+    ) -> "Affinity":
         """With what the devices said of the columns' models; the last model is the one that all started from."""
         known, others = self.told(devices, survey.samples), devices[:, None] != columns
-        harm, worse = known.harm.copy(), harmful(survey, known.samples[columns], others)
+        harm, worse = known.harm.copy(), harmful(survey, known.samples[columns], others, settings)
         if worse is not None:
             harm[columns] = np.where(worse, harm[columns] + 1, 0)
         known, survey = replace(known, harm=harm), replace(survey, misfit=survey.misfit[:, :-1])
-        gains = beyond_classes(survey, known.samples[columns], others)
+        gains = beyond_classes(survey, known.samples[columns], others, settings.affinity_fits)
         here, tables = np.ix_(devices, columns), []
         for old, new in zip((self.signal, self.weight), gains, strict=True):
             table = old.copy()
-            table[here] = KEPT * table[here] + new
+            table[here] = settings.affinity_kept * table[here] + new
             tables.append(table)
         return replace(known, signal=tables[0], weight=tables[1])
 
-    @property
-    def harmful(self) -> Bools:
+    def harmful(self, settings: CrossEvaluationConfig = DEFAULTS) -> Bools:
         """Whose training makes things worse, again and again."""
-        return self.harm >= AGAIN
+        return self.harm >= settings.harm_surveys
 
-    def likeness(self, devices: Ints) -> Singles:
+    def likeness(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> Singles:
         """How much more the training of two devices helps each other than it helps all; 1 is the most there is."""
-        close = _closeness(*_mutual(*self.among(devices)))
+        close = _closeness(*_mutual(*self.among(devices), settings.affinity_fits))
         np.fill_diagonal(close, 0.0)
         close /= max(np.abs(close).max(), 1e-12)
         np.fill_diagonal(close, 1.0)
@@ -92,7 +89,9 @@ class Kinship:
         return self.signal[pair].astype(np.float64), self.weight[pair].astype(np.float64)
 
 
-def beyond_classes(survey: Survey, theirs: Ints, others: Bools) -> tuple[Floats, Floats]:
+def beyond_classes(
+    survey: Survey, theirs: Ints, others: Bools, fits: int = DEFAULTS.affinity_fits
+) -> tuple[Floats, Floats]:
     """Gain of each device by each model beyond the effects of device and class, and of model and class; and its weight.
 
     ``theirs``: images by class that each model was trained on; ``others``: where the model is not the device's own.
@@ -100,7 +99,7 @@ def beyond_classes(survey: Survey, theirs: Ints, others: Bools) -> tuple[Floats,
     gains, weights = -survey.misfit, _in_common(survey, theirs, others)
     of_rows, of_columns = (np.maximum(weights.sum(axis=axis), 1e-9) for axis in (1, 0))
     columns = np.zeros_like(of_columns)
-    for _ in range(FITS):
+    for _ in range(fits):
         rows = (weights * (gains - columns)).sum(axis=1) / of_rows
         columns = (weights * (gains - rows[:, None])).sum(axis=0) / of_columns
     left = gains - rows[:, None] - columns
@@ -110,7 +109,7 @@ def beyond_classes(survey: Survey, theirs: Ints, others: Bools) -> tuple[Floats,
     return (weights * left).sum(axis=2), weights.sum(axis=2)
 
 
-def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
+def harmful(survey: Survey, theirs: Ints, others: Bools, settings: CrossEvaluationConfig = DEFAULTS) -> Bools | None:
     """Whose training makes things worse, compared with the model all started from (the survey's last one).
 
     For next to everyone asked, in the classes both hold, and half as much as others make them better (the device with
@@ -123,8 +122,11 @@ def harmful(survey: Survey, theirs: Ints, others: Bools) -> Bools | None:
     asked = (mass > 0).sum(axis=0)
     gaining = (gains > 0).sum(axis=0) / np.maximum(asked, 1)
     mean = gains.sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-9)
-    usual = float(np.quantile(mean, USUAL))
-    return np.asarray((gaining <= FEW_GAIN) & (mean < -usual / 2) & (asked >= ENOUGH)) if usual > 0 else None
+    usual = float(np.quantile(mean, settings.harm_quantile))
+    if usual <= 0:
+        return None
+    few, enough = gaining <= settings.harm_gainers, asked >= settings.harm_asked
+    return np.asarray(few & (mean < -usual / 2) & enough)
 
 
 def _in_common(survey: Survey, theirs: Ints, others: Bools) -> Floats:
@@ -132,28 +134,30 @@ def _in_common(survey: Survey, theirs: Ints, others: Bools) -> Floats:
     return np.asarray(np.sqrt(survey.samples[:, None, :] * theirs.astype(np.float64)) * others[:, :, None])
 
 
-def strength(labels: Ints, signal: Floats, weight: Floats) -> float:
+def strength(labels: Ints, signal: Floats, weight: Floats, fits: int = DEFAULTS.affinity_fits) -> float:
     """How strongly the signal speaks for groups of devices: the t-value of δ, but for a factor."""
     signal, weight = signal + signal.T, weight + weight.T
     same = (labels[:, None] == labels).astype(np.float64)
     of_rows, of_columns = (np.maximum(weight.sum(axis=axis, keepdims=True), 1e-9) for axis in (1, 0))
-    for _ in range(FITS):
+    for _ in range(fits):
         same = same - (weight * same).sum(axis=1, keepdims=True) / of_rows
         same = same - (weight * same).sum(axis=0, keepdims=True) / of_columns
     spread = float((weight * same**2).sum())
     return float((signal * same).sum()) / np.sqrt(spread) if spread > 1e-9 * weight.sum() else -np.inf
 
 
-def kindred_cut(signal: Floats, weight: Floats, min_size: int) -> Bools | None:
+def affinity_cut(
+    signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
+) -> Bools | None:
     """Membership in the second child of the best cut that was found; None if there is none.
 
     The groups that are likeliest by the signal are looked for first, two or more of them, and then dealt into two
     children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
     devices those are cut about whom most is known; the others join the child that suits them better.
     """
-    signal, weight = _mutual(signal, weight)
-    core = np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[:CORE])
-    labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size)
+    signal, weight = _mutual(signal, weight, settings.affinity_fits)
+    core = np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[: settings.survey_columns])
+    labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size, settings)
     if labels is None:
         return None
     groups = range(labels.max() + 1)
@@ -166,7 +170,7 @@ def kindred_cut(signal: Floats, weight: Floats, min_size: int) -> Bools | None:
     deals = [side for side in deals if large_enough(side, min_size)]
     if not deals:
         return None
-    side = max(deals, key=lambda side: strength(side, signal, weight))
+    side = max(deals, key=lambda side: strength(side, signal, weight, settings.affinity_fits))
     return np.asarray(~side if side[0] else side)
 
 
@@ -175,11 +179,11 @@ def large_enough(side: Bools, min_size: int) -> bool:
     return bool(min(side.sum(), (~side).sum()) >= min_size)
 
 
-def _mutual(signal: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def _mutual(signal: Floats, weight: Floats, fits: int) -> tuple[Floats, Floats]:
     """Signal and weight of pairs, whoever was asked about whom; the signal less each device's mean."""
     signal, weight = signal + signal.T, weight + weight.T
     total = np.maximum(weight.sum(axis=1), 1e-9)
-    for _ in range(FITS):
+    for _ in range(fits):
         mean = signal.sum(axis=1) / total / 2
         signal = signal - weight * (mean[:, None] + mean)
     return signal, weight
@@ -190,7 +194,7 @@ def _closeness(signal: Floats, weight: Floats) -> Floats:
     return np.asarray(signal / np.where(weight > 0, weight, np.inf))
 
 
-def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
+def _likeliest(signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig) -> Ints | None:
     """The likeliest groups found: what speaks for them, less the logarithm of the number of ways to deal devices so.
 
     Starts climb by one device at a time: average linkage, cut into two groups and more; the leading eigenvector's
@@ -206,7 +210,8 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
     merges = linkage(
         squareform(close.max() - np.where(np.isfinite(close), close, close.max()), checks=False), "average"
     )
-    starts = [fcluster(merges, groups, "maxclust").astype(np.int64) - 1 for groups in range(2, min(GROUPS, count) + 1)]
+    most = min(settings.affinity_groups, count)
+    starts = [fcluster(merges, groups, "maxclust").astype(np.int64) - 1 for groups in range(2, most + 1)]
     pull = np.abs(signal).sum(axis=1)
     vectors = np.linalg.eigh(signal / np.sqrt(np.outer(pull, pull) + 1e-12))[1]
     pairs = np.eye(count, dtype=bool) | (np.arange(count) == close.argmax(axis=1)[:, None])
@@ -217,7 +222,7 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int) -> Ints | None:
         groups = int(labels.max()) + 1
         if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
             continue
-        likelihood = _likelihood(labels, strength(labels, signal, weight), noise)
+        likelihood = _likelihood(labels, strength(labels, signal, weight, settings.affinity_fits), noise)
         if likelihood > likeliest:
             best, likeliest = labels, likelihood
     return best

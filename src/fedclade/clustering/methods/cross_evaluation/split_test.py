@@ -1,16 +1,16 @@
-"""Automatic splitting: a cut is a hypothesis, and the devices try it.
+"""The split test: a cut is a hypothesis, and the devices try it.
 
 Nothing here has a scale: the questions are which of two models a device's own images fit better, class by class, and
-how sure that is. So learning rate, epochs, model size and the amount of data change a trial's power, not its level.
+how sure that is. So learning rate, epochs, model size and the amount of data change a test's power, not its level.
 
-1. *Propose.* A cut by what the devices' training images say of one another's models (``kinship``), and one by the
+1. *Propose.* A cut by what the devices' training images say of one another's models (``affinity``), and one by the
    similarity of the updates, for groups that hold different classes.
-2. *Test.* ``Trial``, on images nobody trained on. Do the two children's devices differ in which child's model they
+2. *Test.* ``SplitTest``, on images nobody trained on. Do the two children's devices differ in which child's model they
    prefer, among images of the same class? Two models may differ class by class as much as they like, because they saw
    different labels: if there are no groups, that is the same for the devices of both. So the level is the rate of false
    splits by label skew and by chance alike. And it must pay: by its own model against the parent's, one child gains
    beyond doubt and the other does not seem to lose. (Beside two devices of twenty the others have nothing to gain.)
-3. *Wait.* After a refused trial the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n trials.
+3. *Wait.* After a refused cut the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n tests.
 """
 
 from dataclasses import dataclass, replace
@@ -18,17 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from fedclade.config import CrossEvaluationConfig
 from fedclade.core.arrays import Bools
 from fedclade.fleet.answers import Paired, p_above_zero
 
-STILL = 0.99  # a loss above this share of the best one before is no progress
-PAYS = 0.05  # level at which one child's own model must beat the parent's
-LOSES = 0.8  # p-value of a gain from which on the other child seems to lose
-SHARED = 0.05  # of the images must be of classes that both children hold, or else the classes themselves are the groups
+DEFAULTS = CrossEvaluationConfig()
 
 
 @dataclass(frozen=True)
-class Trial:
+class SplitTest:
     """What the devices of both children said: gains in fit, each with its p-value."""
 
     gain_group: float  # how much more the first child's devices like its model than the second child's do, by class
@@ -38,9 +36,16 @@ class Trial:
     cuts: float = 1.0  # it counts as so many: where several are tried, they share the level
 
     @classmethod
-    def of(cls, side: Bools, first_over_second: Paired, own_over_parent: Paired, cuts: float = 1.0) -> "Trial":
+    def of(
+        cls,
+        side: Bools,
+        first_over_second: Paired,
+        own_over_parent: Paired,
+        cuts: float = 1.0,
+        shared_classes: float = DEFAULTS.shared_classes,
+    ) -> "SplitTest":
         """Sum up the answers of the devices; ``side``: membership in the second child."""
-        gain, p_value = group_effect(side, first_over_second)
+        gain, p_value = group_effect(side, first_over_second, shared_classes)
         (a, p_a), (b, p_b) = (_pays(own_over_parent.among(child)) for child in (~side, side))
         return cls(gain, p_value, (a, b), (p_a, p_b), cuts)
 
@@ -49,17 +54,19 @@ class Trial:
         """Of the groups, for one of several cuts."""
         return min(1.0, self.cuts * self.p_group)
 
-    def passed(self, level: float) -> bool:
+    def passed(self, settings: CrossEvaluationConfig) -> bool:
         """Whether there are groups, and one gains by it beyond doubt, and the other does not seem to lose."""
-        return self.p_value < level and min(self.p_parent) < PAYS and max(self.p_parent) < LOSES
+        pays = min(self.p_parent) < settings.pays_level and max(self.p_parent) < settings.loses_level
+        return self.p_value < settings.level and pays
 
-    @classmethod
-    def from_json(cls, facts: dict[str, Any]) -> "Trial":
-        """From its fields, tuples written as lists."""
-        return cls(**facts | {name: tuple(facts[name]) for name in ("gain_parent", "p_parent")})
+    def evidence(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
-def group_effect(side: Bools, first_over_second: Paired) -> tuple[float, float]:
+def group_effect(
+    side: Bools, first_over_second: Paired, shared_classes: float = DEFAULTS.shared_classes
+) -> tuple[float, float]:
     """The difference between the children's devices in how much they prefer the first model, within classes; p-value.
 
     Least squares with an effect of each class and one of the child. Where the children hold different classes there is
@@ -69,7 +76,7 @@ def group_effect(side: Bools, first_over_second: Paired) -> tuple[float, float]:
         tuple(v.sum(axis=0) for v in first_over_second.among(child).sums()) for child in (~side, side)
     )
     total = n_first.sum() + n_second.sum()
-    if 2 * np.minimum(n_first, n_second).sum() < SHARED * total:
+    if 2 * np.minimum(n_first, n_second).sum() < shared_classes * total:
         second_over_first = replace(first_over_second, mean=-first_over_second.mean)
         (a, p_a), (b, p_b) = first_over_second.among(~side).test(), second_over_first.among(side).test()
         return a + b, max(p_a, p_b)
@@ -92,19 +99,24 @@ def _pays(own_over_parent: Paired) -> tuple[float, float]:
 class Outlook:
     """What a cluster's rounds so far say of its future."""
 
-    next_trial: int  # round
-    trials: int = 0
+    next_test: int  # round
+    tests: int = 0
     best_loss: float | None = None  # the lowest mean loss on held-out images
     best_round: int = 0
-    p_value: float = 1.0  # of the last trial
+    p_value: float = 1.0  # of the last test
 
     def refused(self, round_: int, born_round: int, p_value: float = 1.0) -> "Outlook":
-        """After a trial in vain, or after none because there was no cut."""
+        """After a test in vain, or after none because there was no cut."""
         wait = max(1, (round_ - born_round) // 2)
-        return replace(self, next_trial=round_ + wait, trials=self.trials + 1, p_value=p_value)
+        return replace(self, next_test=round_ + wait, tests=self.tests + 1, p_value=p_value)
 
-    def seen(self, round_: int, loss: float) -> "Outlook":
+    def seen(self, round_: int, loss: float, progress: float = DEFAULTS.progress) -> "Outlook":
         """One more round's loss on held-out images."""
-        if self.best_loss is not None and loss >= STILL * self.best_loss:
+        if self.best_loss is not None and loss >= progress * self.best_loss:
             return self
         return replace(self, best_loss=loss, best_round=round_)
+
+    def stands_still(self, round_: int, settings: CrossEvaluationConfig) -> bool:
+        """No progress for some rounds, and no cut that was worth it or may soon be."""
+        patience = settings.patience * (1 if self.p_value > settings.suspect_level else settings.suspect_patience)
+        return self.tests > 0 and round_ - self.best_round >= patience

@@ -6,27 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering import ROOT, CutFacts, Tree, Trial
+from fedclade.core.tree import ROOT, Tree
 
-FACTS = CutFacts(within_min=0.2, cross_max=-0.05, gap=0.25, gamma_bound=0.72, gamma_max=None)
+EVIDENCE = {"by": "similarity", "gap": 0.25, "gamma_max": None, "p_parent": [0.01, 0.02]}
 NUMBERS = st.integers(0, 2**16)
 STEPS = st.lists(st.tuples(st.sampled_from(["split", "move", "merge", "stop", "open"]), NUMBERS, NUMBERS), max_size=15)
 
 
 def grow(device_count, steps):
-    """The tree after each of some steps; a step that would empty a leaf is left out."""
+    """The tree after each of some steps; a leaf may be cut into two to four parts, of which some are empty."""
     tree = Tree.planted(device_count)
     yield tree
     for round_, (kind, which, how) in enumerate(steps, 1):
         leaf = tree.leaves()[which % len(tree.leaves())]
         if kind == "split":
-            second = [device for device in leaf.devices if how >> device & 1]
-            if 0 < len(second) < len(leaf.devices):
-                tree = tree.split(leaf.name, second, round_, 1.5 * round_, FACTS)
+            count = 2 + how % 3
+            parts = [[d for d in leaf.devices if (how >> d) % count == part] for part in range(count)]
+            tree = tree.split(leaf.name, parts, round_, 1.5 * round_, EVIDENCE)
         elif kind == "move":
-            device = how % device_count
-            if tree.nodes[tree.leaf_of()[device]].devices != (device,):
-                tree = tree.move(device, leaf.name)
+            tree = tree.move(how % device_count, leaf.name)
         elif kind == "merge":
             into = tree.leaves()[how % len(tree.leaves())]
             if into.name != leaf.name:
@@ -38,8 +36,8 @@ def grow(device_count, steps):
 
 def split_tree():
     """Devices 0 to 5; {1, 3, 5} split off in round 4, and {3} of these in round 7."""
-    tree = Tree.planted(6).split("0", [1, 3, 5], 4, 10.0, FACTS)
-    return tree.split("0.1", [3], 7, 20.0, FACTS)
+    tree = Tree.planted(6).split("0", [[0, 2, 4], [1, 3, 5]], 4, 10.0, EVIDENCE)
+    return tree.split("0.1", [[1, 5], [3]], 7, 20.0, EVIDENCE)
 
 
 def members(tree, name):
@@ -50,13 +48,28 @@ def members(tree, name):
 def test_leaves_partition_the_devices_and_children_their_parent_after_any_steps(device_count, steps):
     for tree in grow(device_count, steps):
         assert sorted(device for leaf in tree.leaves() for device in leaf.devices) == list(range(device_count))
-        assert all(leaf.devices for leaf in tree.leaves())
+        assert [leaf.name for leaf in tree.leaves()] == [
+            name for name in sorted(tree.nodes) if tree.nodes[name].is_leaf
+        ]
         assert members(tree, ROOT) == list(range(device_count))
         assert all(device in tree.nodes[name].devices for device, name in enumerate(tree.leaf_of()))
         for node in tree.nodes.values():
             if node.children:
-                below = [members(tree, child) for child in node.children]
-                assert sorted(below[0] + below[1]) == members(tree, node.name)
+                below = [device for child in node.children for device in members(tree, child)]
+                assert sorted(below) == members(tree, node.name)
+                assert sorted(d for part in node.split.parts for d in part) == sorted({*sum(node.split.parts, ())})
+
+
+@given(st.integers(1, 12), STEPS)
+def test_the_leaves_below_a_node_are_leaves_and_hold_whoever_is_in_them_by_its_split_or_a_merger(device_count, steps):
+    for tree in grow(device_count, steps):
+        leaves = {leaf.name for leaf in tree.leaves()}
+        assert sorted(tree.leaves_below(ROOT)) == sorted(leaves)
+        for name, node in tree.nodes.items():
+            below = set(tree.leaves_below(name))
+            assert below <= leaves
+            assert {leaf for leaf in leaves if f"{leaf}.".startswith(f"{name}.")} <= below
+            assert not node.is_leaf or below == {name}
 
 
 @given(st.integers(1, 12), STEPS)
@@ -90,15 +103,8 @@ def test_json_tells_members_and_facts_of_every_node():
     assert rows["0.1"]["split"] == {
         "round": 7,
         "seconds": 20.0,
-        "first": [1, 5],
-        "second": [3],
-        "sim_within_min": 0.2,
-        "sim_cross_max": -0.05,
-        "gap": 0.25,
-        "gamma_bound": 0.72,
-        "gamma_max": None,
-        "gamma_error": None,
-        "trial": None,
+        "parts": [[1, 5], [3]],
+        "evidence": {"by": "similarity", "gap": 0.25, "gamma_max": None, "p_parent": [0.01, 0.02]},
     }
     assert {row["merged_into"] for row in rows.values()} == {None}
 
@@ -107,7 +113,7 @@ def test_a_move_changes_the_members_up_the_tree_but_not_what_the_split_was():
     tree = split_tree().move(0, "0.1.1")
     assert tree.nodes["0.1.1"].devices == (0, 3)
     assert (members(tree, "0.0"), members(tree, "0.1")) == ([2, 4], [0, 1, 3, 5])
-    assert tree.nodes["0"].split.first == (0, 2, 4)
+    assert tree.nodes["0"].split.parts[0] == (0, 2, 4)
     assert tree.move(0, "0.1.1") == tree
 
 
@@ -119,7 +125,7 @@ def test_a_merge_gives_all_devices_to_the_other_leaf_which_is_open_again():
     assert tree.leaf_of() == ["0.0", "0.1.0", "0.0", "0.0", "0.0", "0.1.0"]
     assert (members(tree, "0.1"), members(tree, "0.1.1")) == ([1, 5], [])
     assert {row["name"]: row["merged_into"] for row in tree.to_json()}["0.1.1"] == "0.0"
-    assert tree.nodes["0.1"].split.second == (3,)  # what was, was
+    assert tree.nodes["0.1"].split.parts[1] == (3,)  # what was, was
 
 
 @pytest.mark.parametrize(("name", "into"), [("0.0", "0.0"), ("0.0", "0.1"), ("0.1", "0.0"), ("0.1.1", "0.1.0")])
@@ -129,17 +135,41 @@ def test_illegal_merges_are_refused(name, into):
         split_tree().merge("0.1.1", "0.0").merge(name, into)
 
 
-def test_a_split_is_written_down_with_its_trial():
-    trial = Trial(0.3, 1e-6, (0.2, 0.1), (0.01, 0.02), cuts=3)
-    tree = Tree.planted(4).split("0", [2, 3], 5, 1.0, FACTS, trial)
-    rows = json.loads(json.dumps(tree.to_json()))
-    assert rows[0]["split"]["trial"]["p_group"] == 1e-6
-    assert Tree.from_json(rows, 4).nodes["0"].split.trial == trial
+def test_a_split_into_many_parts_has_a_child_for_each_in_their_order():
+    parts = [[part] for part in reversed(range(12))]
+    tree = Tree.planted(12).split("0", parts, 5, 1.0)
+    assert tree.nodes["0"].children == tuple(f"0.{i}" for i in range(12))
+    assert [members(tree, f"0.{i}") for i in range(12)] == parts  # "0.1" is not above "0.10"
+    assert tree.nodes["0"].split.evidence == {}
+    assert not tree.nodes["0"].is_leaf
+
+
+def test_a_part_of_a_split_may_be_empty_and_so_may_a_leaf_whose_last_device_moved_away():
+    tree = Tree.planted(3).split("0", [[0, 1, 2], [], []], 0, 0.0)
+    assert [leaf.devices for leaf in tree.leaves()] == [(0, 1, 2), (), ()]
+    tree = split_tree().move(3, "0.0")
+    assert (tree.nodes["0.1.1"].devices, tree.nodes["0.1.1"].is_leaf) == ((), True)
+    assert tree.leaf_of() == ["0.0", "0.1.0", "0.0", "0.0", "0.0", "0.1.0"]
+    assert tree.move(3, "0.1.1") == split_tree()
+
+
+def test_the_leaves_below_a_node_are_told_through_splits_and_mergers():
+    tree = split_tree()
+    assert [tree.leaves_below(name) for name in ("0", "0.0", "0.1")] == [
+        ["0.0", "0.1.0", "0.1.1"],
+        ["0.0"],
+        ["0.1.0", "0.1.1"],
+    ]
+    tree = tree.merge("0.1.1", "0.0")
+    assert (tree.leaves_below("0.1"), tree.leaves_below("0.1.1")) == (["0.1.0", "0.0"], ["0.0"])
+    tree = tree.split("0.0", [[0, 3], [2, 4]], 9, 30.0)  # what took others over may itself be split later
+    assert tree.leaves_below("0.1.1") == ["0.0.0", "0.0.1"]
+    assert split_tree().merge("0.1.1", "0.1.0").leaves_below("0.1") == ["0.1.0"]  # once
 
 
 def test_a_change_leaves_the_tree_it_came_from_as_it_was():
     tree = split_tree()
-    tree.split("0.0", [2], 9, 30.0, FACTS)
+    tree.split("0.0", [[0, 4], [2]], 9, 30.0, EVIDENCE)
     tree.move(1, "0.0")
     tree.with_stop("0.0", 9)
     tree.merge("0.0", "0.1.0")
@@ -153,19 +183,26 @@ def test_a_leaf_is_stopped_and_opened_again():
 
 
 @pytest.mark.parametrize(
-    ("leaf", "second"),
+    ("leaf", "parts"),
     [
-        ("0.0", []),  # an empty second child
-        ("0.0", [0, 2, 4]),  # an empty first child
-        ("0.0", [1, 2]),  # a device of another leaf
-        ("0.0", [2, 99]),  # no device at all
-        ("0", [1, 3]),  # already split
-        ("0.1.1", [3]),  # one device cannot be cut
+        ("0.0", [[0, 2, 4]]),  # one part is no cut
+        ("0.0", []),
+        ("0.0", [[0], [4]]),  # a device left out
+        ("0.0", [[0, 2], [2, 4]]),  # a device in two parts
+        ("0.0", [[0, 4], [1, 2]]),  # a device of another leaf
+        ("0.0", [[0, 4], [2, 99]]),  # no device at all
+        ("0", [[0, 2, 4, 5], [1, 3]]),  # already split
+        ("0.1.1", [[3]]),  # one device cannot be cut
     ],
 )
-def test_illegal_splits_are_refused(leaf, second):
+def test_illegal_splits_are_refused(leaf, parts):
     with pytest.raises(AssertionError, match="no cut of leaf"):
-        split_tree().split(leaf, second, 9, 30.0, FACTS)
+        split_tree().split(leaf, parts, 9, 30.0, EVIDENCE)
+
+
+def test_a_leaf_that_was_merged_into_another_is_not_split_again():
+    with pytest.raises(AssertionError, match="no cut of leaf"):
+        split_tree().merge("0.1.1", "0.0").split("0.1.1", [[], []], 9, 30.0)
 
 
 def test_new_devices_wait_in_the_largest_leaf():
@@ -177,10 +214,10 @@ def test_new_devices_wait_in_the_largest_leaf():
 
 
 def test_illegal_moves_are_refused():
-    with pytest.raises(AssertionError, match="last of cluster"):
-        split_tree().move(3, "0.0")
-    with pytest.raises(AssertionError, match="do not partition"):
+    with pytest.raises(AssertionError, match="no leaf"):
         split_tree().move(0, "0.1")  # an inner node
+    with pytest.raises(AssertionError, match="no leaf"):
+        split_tree().merge("0.1.1", "0.0").move(0, "0.1.1")  # gone
 
 
 def test_a_tree_that_loses_or_doubles_a_device_cannot_exist():

@@ -1,0 +1,38 @@
+"""The clustering methods, one file each, found by their names: ``norm-thresholds`` is ``norm_thresholds.METHOD``."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+
+from fedclade.clustering.method import Method
+from fedclade.config import Config
+from fedclade.core.arrays import Ints
+from fedclade.core.errors import UserError
+from fedclade.core.plugins import load, near_miss
+
+PARTS = ("init", "grown", "before_training", "screen", "after_training", "save", "load")
+
+
+def method_names() -> list[str]:
+    """All methods that ship with fedclade."""
+    return sorted(module.name.replace("_", "-") for module in iter_modules(__path__))
+
+
+def find_method(config: Config, groups: Ints | None = None) -> Method:
+    """The method that a config names; ``groups`` are the planted ones, where they are known."""
+    name = config.clustering.method
+    factory: Callable[[Config, Ints | None], Method]
+    if ":" in name:
+        found = load("clustering.method", name)
+        if not callable(found):
+            raise UserError(f"clustering.method = {name!r}: must be a class or function of (config, groups)")
+        factory = found
+    elif name in method_names():
+        factory = import_module(f"{__name__}.{name.replace('-', '_')}").METHOD
+    else:
+        raise UserError(f'clustering.method = "{name}": no such method; {near_miss(name, method_names())}')
+    method = factory(config, groups)
+    lacking = [part for part in PARTS if not hasattr(method, part)]
+    if lacking:
+        raise UserError(f"clustering.method = {name!r}: has no {', '.join(lacking)}; derive it from BaseMethod")
+    return method

@@ -1,0 +1,66 @@
+"""What cross-evaluation remembers between rounds."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook
+from fedclade.config import CrossEvaluationConfig
+from fedclade.core.arrays import Floats, Ints
+from fedclade.core.state import State
+from fedclade.core.tree import Node
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the devices have said so far, and what that means for each cluster's future."""
+
+    losses: Floats  # each device's last known loss on held-out images; NaN: unknown
+    outlooks: Mapping[str, Outlook]  # of the clusters
+    affinity: Affinity | None  # None: nobody was asked yet
+
+    @classmethod
+    def nothing(cls, devices: int) -> "Known":
+        """At the beginning."""
+        return cls(np.full(devices, np.nan), {}, None)
+
+    def grown(self, more: int) -> "Known":
+        """With room for so many new devices."""
+        affinity = None if self.affinity is None else self.affinity.grown(more)
+        return replace(self, losses=np.append(self.losses, np.full(more, np.nan)), affinity=affinity)
+
+    def outlook(self, leaf: Node, settings: CrossEvaluationConfig) -> Outlook:
+        """What is known of a cluster's future."""
+        first = leaf.born_round + settings.warmup_rounds + 1
+        return self.outlooks.get(leaf.name, Outlook(next_test=first))
+
+    def with_outlook(self, name: str, outlook: Outlook) -> "Known":
+        """With a cluster's future seen anew."""
+        return replace(self, outlooks={**self.outlooks, name: outlook})
+
+    def without_harm(self, devices: Ints, settings: CrossEvaluationConfig) -> Ints:
+        """Whose updates are averaged: those whose training does not harm everybody else, again and again."""
+        return devices if self.affinity is None else devices[~self.affinity.harmful(settings)[devices]]
+
+    def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """As plain data, and as arrays."""
+        losses = [None if np.isnan(loss) else float(loss) for loss in self.losses]
+        outlooks = {name: asdict(outlook) for name, outlook in self.outlooks.items()}
+        tables = {} if self.affinity is None else dict(vars(self.affinity))
+        return {"losses": losses, "outlooks": outlooks}, tables
+
+    @classmethod
+    def load(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Known":
+        """The inverse of ``save``."""
+        outlooks = {name: Outlook(**row) for name, row in facts["outlooks"].items()}
+        losses = np.array([np.nan if loss is None else loss for loss in facts["losses"]], dtype=np.float64)
+        return cls(losses, outlooks, Affinity(**arrays) if arrays else None)
+
+
+def known_of(state: State) -> Known:
+    """Cross-evaluation's own part of the server's state."""
+    assert isinstance(state.method, Known)
+    return state.method

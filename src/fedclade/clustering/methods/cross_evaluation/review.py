@@ -1,0 +1,134 @@
+"""Who belongs where, asked anew: devices move to those whose preferences they share, clusters that are one merge."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from fedclade.clustering.method import Conversation, Merge, Move, merged_model, moved
+from fedclade.clustering.methods.cross_evaluation.belonging import Belonging
+from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, group_effect
+from fedclade.config import CrossEvaluationConfig
+from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.state import State, index, stack
+from fedclade.core.tree import Tree
+from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
+
+
+def review_due(state: State, settings: CrossEvaluationConfig) -> bool:
+    """Every few rounds, and before a cluster is tried: a device in the wrong place would look like a group."""
+    known, every = known_of(state), settings.review_every
+    soon = (known.outlook(leaf, settings).next_test == state.round + 1 for leaf in state.tree.leaves())
+    return every > 0 and (state.round % every == 0 or any(soon))
+
+
+def reviewed(
+    state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Conversation
+) -> tuple[Known, tuple[Move | Merge, ...]]:
+    """Move devices that prefer as another cluster's members do; then merge two clusters that are one."""
+    known = known_of(state)
+    if len(state.tree.leaves()) < 2 or len(heard) == 0:
+        return known, ()
+    moves = replaced(state.tree, state.models, heard, settled(state, heard, settings), settings, talk)
+    tree = state.tree
+    for move in moves:
+        tree = moved(tree, move)
+    merge = _merger(replace(state, tree=tree), heard, settings, talk)
+    if merge is None:
+        return known, tuple(moves)
+    outlooks = {name: value for name, value in known.outlooks.items() if name not in (merge.node, merge.into)}
+    outlooks[merge.into] = Outlook(next_test=state.round + max(1, state.round // 2))
+    return replace(known, outlooks=outlooks), (*moves, merge)
+
+
+def settled(state: State, devices: Ints, settings: CrossEvaluationConfig) -> Ints:
+    """Those in clusters of which a cut was tried in vain; before that, a cluster may be of kinds yet to part."""
+    known = known_of(state)
+    tried = [leaf.devices for leaf in state.tree.leaves() if known.outlook(leaf, settings).tests]
+    return devices[np.isin(devices, [*chain(*tried)])]
+
+
+def replaced(
+    tree: Tree,
+    models: Mapping[str, Singles],
+    devices: Ints,
+    doubted: Ints,
+    settings: CrossEvaluationConfig,
+    talk: Conversation,
+    *,
+    newcomers: bool = False,
+    kind: str = "moved",
+) -> list[Move]:
+    """Doubted devices, among those asked, move to the leaf whose members' preferences they share, class by class."""
+    if len(doubted) == 0:
+        return []
+    names = [leaf.name for leaf in tree.leaves()]
+    stacked = stack(models, names)
+    own = index(tree.leaf_of(), names)[devices]
+    belonging = Belonging.of(talk.ask(SurveyModels(stacked, devices)), own, settings)
+    rows = np.flatnonzero(belonging.doubtful & np.isin(devices, doubted))
+    if len(rows) == 0:
+        return []
+    pairs = stacked, devices[rows], own[rows], belonging.nearest[rows]
+    answers = [talk.ask(Compare(*pairs, share, known=True)) for share in ("train", "validation")]
+    level = settings.newcomer_level if newcomers else settings.move_level
+    moves = []
+    for place, row in enumerate(rows.tolist()):
+        tests = [belonging.test(row, answer.among(np.array([place]))) for answer in answers]
+        gain, p_value = min(tests, key=lambda test: test[1])
+        device, to = int(devices[row]), names[int(belonging.nearest[row])]
+        if p_value < level and tree.nodes[to].is_leaf:
+            evidence = {"from": tree.leaf_of()[device], "gain": gain, "p_value": p_value}
+            moves.append(Move(device, to, evidence, kind, closing=True))
+            tree = moved(tree, moves[-1])
+    return moves
+
+
+def _merger(state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Conversation) -> Merge | None:
+    """The two clusters whose models suit each other's devices best become one if nothing speaks against it."""
+    names = [leaf.name for leaf in state.tree.leaves()]
+    own = index(state.tree.leaf_of(), names)[heard]
+    if len(names) < 2 or len(np.unique(own)) < 2:
+        return None
+    losses = losses_of(stack(state.models, names), heard, talk)
+    known = np.isfinite(losses).all(axis=0)
+    heard, own, losses = heard[known], own[known], losses[:, known]
+    mine = losses[own, np.arange(len(heard))]
+    costs = np.full((len(names), len(names)), np.inf)
+    for a in np.unique(own):
+        strange = (losses - mine)[:, own == a].mean(axis=1)
+        costs[a] = np.where(np.arange(len(names)) == a, np.inf, strange)
+    first, second = np.unravel_index(np.argmin(costs + costs.T), costs.shape)
+    if not np.isfinite(costs[first, second] + costs[second, first]):
+        return None
+    merge = Merge(names[max(first, second)], names[min(first, second)])
+    return _if_congruent(state, heard, merge, settings, talk)
+
+
+def _if_congruent(
+    state: State, heard: Ints, merge: Merge, settings: CrossEvaluationConfig, talk: Conversation
+) -> Merge | None:
+    """The merger with its evidence, unless something tells the two clusters' devices apart or one of them loses."""
+    pair = merge.into, merge.node
+    members = [state.tree.members(name) for name in pair]
+    if min(np.isin(each, heard).mean() for each in members) < settings.merge_voices:
+        return None
+    together = merged_model(state.tree, state.models, merge, state.samples)
+    asked = np.intersect1d(heard, np.concatenate(members))
+    side = np.isin(asked, members[1])
+    models, own = np.concatenate([stack(state.models, pair), together[None]]), side.astype(np.int64)
+    _, p_groups = group_effect(side, talk.ask(Compare(models, asked, own * 0, own * 0 + 1)), settings.shared_classes)
+    losing = talk.ask(Compare(models, asked, own, own * 0 + 2))  # what it costs to give up the own model
+    costs = [losing.among(child).test() for child in (~side, side)]
+    if min(p_groups, *(p for _, p in costs)) < settings.merge_level or sum(cost for cost, _ in costs) >= 0:
+        return None
+    return replace(merge, evidence={"gain": [-cost for cost, _ in costs], "p_groups": p_groups})
+
+
+def losses_of(models: Singles, devices: Ints, talk: Conversation) -> Floats:
+    """Of every model on every device's held-out images; infinite where a real device is gone."""
+    each = np.repeat(np.arange(len(models)), len(devices))
+    loss = talk.ask(Evaluate(models, np.tile(devices, len(models)), each, "validation")).loss
+    return np.where(np.isnan(loss), np.inf, loss).reshape(len(models), len(devices))

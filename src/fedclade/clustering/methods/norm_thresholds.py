@@ -1,0 +1,88 @@
+"""The paper's rule, Algorithm 1: split a cluster that stands still while some of its devices still pull hard.
+
+"Fair Selection of Edge Nodes to Participate in Clustered Federated Multitask Learning" (Albaseer et al.), after
+"Clustered Federated Learning" (Sattler et al.). ε1 and ε2 are thresholds of update norms: they must be set for each
+model and data set.
+"""
+
+import numpy as np
+
+from fedclade.clustering.bipartition import bipartition
+from fedclade.clustering.criteria import cut_facts, enough_heard, gamma_test, judge
+from fedclade.clustering.method import BaseMethod, Conversation, Decisions, Move, NewSplit, Norms
+from fedclade.clustering.recent import cluster_norms, completed, known_updates, recent, similarity
+from fedclade.core.arrays import Ints
+from fedclade.core.state import State, stack
+from fedclade.core.tree import Node
+from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.questions import Evaluate
+from fedclade.scheduling.planner import recheck_due
+
+
+class NormThresholds(BaseMethod):
+    """Stop or split by two thresholds of update norms; cut by the similarity of updates."""
+
+    name = "norm-thresholds"
+
+    def before_training(self, state: State, devices: Ints, fleet: Fleet) -> Decisions:
+        """A device never heard before takes the leaf whose model has the smallest loss on its data."""
+        names = [leaf.name for leaf in state.tree.leaves()]
+        new = devices[state.last_heard[devices] == 0]
+        if len(names) == 1 or len(new) == 0:
+            return Decisions(state.method)
+        talk = Conversation(fleet, state.devices)
+        each = np.repeat(np.arange(len(names)), len(new))
+        answer = talk.ask(Evaluate(stack(state.models, names), np.tile(new, len(names)), each, "train"))
+        losses = np.where(np.isnan(answer.loss), np.inf, answer.loss).reshape(len(names), len(new))
+        leaf_of = state.tree.leaf_of()
+        left = {leaf.name: len(leaf.devices) for leaf in state.tree.leaves()}
+        moves = []
+        for device, choice, least in zip(new.tolist(), losses.argmin(axis=0), losses.min(axis=0), strict=True):
+            source, to = leaf_of[device], names[choice]
+            if source != to and np.isfinite(least) and left[source] > 1:
+                left[source] -= 1
+                moves.append(Move(device, to, {"from": source, "by": "smallest loss"}, "placed"))
+        return Decisions(state.method, moves=tuple(moves), notes=talk.notes(), cost=talk.cost)
+
+    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+        """Lines 17 to 28, for every cluster."""
+        stops, reopens, splits, norms_of = {}, {}, [], {}
+        for leaf in state.tree.leaves():
+            norms = cluster_norms(state, arrival, state.tree.members(leaf.name), self.config)
+            norms_of[leaf.name] = norms
+            stopped = leaf.stopped_round is not None
+            if stopped and not self._rechecked(leaf, norms, state.round):
+                continue
+            settings = self.config.norm_thresholds
+            verdict = judge(norms, len(leaf.devices), state.round, settings) if norms.heard else "go-on"
+            pull = {"mean_norm": norms.mean, "max_norm": norms.max}
+            if verdict == "stop" and not stopped:
+                stops[leaf.name] = pull
+            if verdict != "stop" and stopped:
+                reopens[leaf.name] = pull
+            if verdict == "split" and (cut := self._cut(state, arrival, leaf.name)) is not None:
+                splits.append(cut)
+        return Decisions(state.method, stops, reopens, tuple(splits), norms=norms_of)
+
+    def _rechecked(self, leaf: Node, norms: Norms, round_: int) -> bool:
+        """Whether a stopped cluster was heard in full in this round, to see whether it should go on."""
+        due = leaf.stopped_round is not None and recheck_due(self.config.scheduling, leaf.stopped_round, round_)
+        return due and enough_heard(norms, len(leaf.devices))
+
+    def _cut(self, state: State, arrival: Arrival, name: str) -> NewSplit | None:
+        """Lines 20 to 24: cut the members whose updates are young enough; None if no cut is possible or right."""
+        clustering, settings = self.config.clustering, self.config.norm_thresholds
+        devices = recent(state, state.tree.members(name), clustering)
+        likeness = similarity(state, arrival, devices, clustering)
+        side = bipartition(likeness, settings.bipartition, clustering.min_cluster_size)
+        if side is None:
+            return None
+        updates = known_updates(state, arrival, devices).rows(devices) if settings.gamma == "estimated" else None
+        facts = cut_facts(likeness, side, updates, settings.gamma)
+        if not gamma_test(facts):
+            return None
+        evidence = {"by": "similarity", **facts.evidence()}
+        return NewSplit(name, completed(state, name, devices, side), evidence, (devices, likeness))
+
+
+METHOD = NormThresholds

@@ -1,0 +1,122 @@
+"""The settings of the clustering methods, one section each. A tuning number stands here with its meaning and evidence.
+
+The evidence for cross-evaluation's numbers is in docs/clustering.md: they were chosen on seeds 1 to 4 of its grid.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fedclade.config.section import Section
+
+Linkage = Literal["minmax", "average", "complete"]
+
+
+class NormThresholdsConfig(Section):
+    """The paper's rule: split when the mean update is small while some device still pulls hard."""
+
+    epsilon1: float = Field(0.5, gt=0, description="a mean update smaller than this means standing still (ε1)")
+    epsilon2: float = Field(1.0, gt=0, description="an update larger than this means pulling hard (ε2)")
+    warmup_rounds: int = Field(0, ge=0, description="no stop and no split in these first rounds")
+    norm: Literal["update", "per-step"] = Field(
+        "update", description="‖Δw‖, or ‖Δw‖/(η·steps), which does not grow with a device's data"
+    )
+    weighting: Literal["uniform", "samples"] = Field(
+        "uniform", description="of the mean update in the tests; models are always averaged by D_k"
+    )
+    bipartition: Linkage = Field(
+        "average",
+        description="average or complete linkage, or the smallest largest cross similarity, exactly (the paper)",
+    )
+    gamma: Literal["off", "estimated"] | Annotated[float, Field(ge=0)] = Field(
+        "off",
+        description="γ of Algorithm 1, line 23: not tested, estimated from the child's mean, or a constant",
+    )
+
+
+class CrossEvaluationConfig(Section):
+    """The devices say whose training helps whom, and try every cut on held-out images."""
+
+    level: float = Field(
+        0.0001, gt=0, lt=0.5, description="how often, at most, a cut is accepted by chance (p-value of a split test)"
+    )
+    patience: int = Field(10, ge=1, description="rounds without progress on held-out data after which a cluster stops")
+    review_every: int = Field(
+        3, ge=0, description="rounds after which devices may change, and clusters merge; 0: never"
+    )
+    warmup_rounds: int = Field(0, ge=0, description="no cut is tried in these first rounds of each cluster")
+    bipartition: Linkage = Field("average", description="how the similarity of updates proposes a cut")
+    survey_images: int = Field(
+        256, ge=1, description="images of a device, about, on which it looks at the others' models"
+    )
+    survey_step: float = Field(
+        0.3, gt=0, description="share of another's update that is looked at: its direction, not how far it overfits"
+    )
+    survey_columns: int = Field(
+        64, ge=2, description="devices at most whose models are asked about in one survey, and that are cut first"
+    )
+    survey_devices: int = Field(
+        1000, ge=2, description="with more devices than this, cuts come from similarity alone: affinity is K × K"
+    )
+    affinity_kept: float = Field(
+        0.8, ge=0, le=1, description="weight of what a device said before against what it says now"
+    )
+    affinity_groups: int = Field(
+        8, ge=2, le=12, description="groups at most that a cluster is thought to consist of at first"
+    )
+    affinity_fits: int = Field(12, ge=1, description="turns in which the effects of device and model are taken out")
+    similarity_share: float = Field(
+        0.2, gt=0, lt=1, description="of the level, for the cut by similarity, where affinity proposes another one"
+    )
+    children_apart: float = Field(
+        3.0, gt=0, description="a split test's children are so many times as far apart as one round makes them"
+    )
+    pays_level: float = Field(0.05, gt=0, lt=1, description="p-value at which one child's own model beats the parent's")
+    loses_level: float = Field(0.8, gt=0, le=1, description="p-value from which on the other child seems to lose")
+    shared_classes: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="share of the images in classes that both sides hold, at least, to compare by class",
+    )
+    suspect_level: float = Field(
+        0.05, ge=0, lt=1, description="p-value of the last cut up to which a cluster waits longer before it stops"
+    )
+    suspect_patience: int = Field(3, ge=1, description="so many times as long")
+    progress: float = Field(0.99, gt=0, le=1, description="a loss above this share of the best one is no progress")
+    reopen_factor: float = Field(
+        1.2, gt=1, description="a stopped cluster whose loss has grown by this factor goes on, where it is re-checked"
+    )
+    move_level: float = Field(0.05, gt=0, lt=1, description="p-value at which a device moves to another cluster")
+    newcomer_level: float = Field(0.5, gt=0, lt=1, description="the same for devices that are nowhere at home yet")
+    min_speakers: int = Field(2, ge=1, description="members of a cluster, at least, that must answer to speak for it")
+    merge_level: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="p-value above which nothing tells two clusters apart, and neither loses by merging",
+    )
+    merge_voices: float = Field(
+        0.5, gt=0, le=1, description="share of either cluster that must be asked about a merger"
+    )
+    harm_gainers: float = Field(
+        0.05, ge=0, lt=1, description="share of those asked, at most, whom a harmful device's training helps"
+    )
+    harm_asked: int = Field(4, ge=1, description="devices asked, at least, before one is called harmful")
+    harm_surveys: int = Field(3, ge=1, description="surveys in a row that must say so; then its update is left out")
+    harm_quantile: float = Field(
+        0.6, gt=0, lt=1, description="quantile of the good that training does to others, taken as usual"
+    )
+    absurd_factor: float = Field(
+        10.0, gt=1, description="an update so many times as large as is usual in its cluster is rejected"
+    )
+    absurd_compared: int = Field(5, ge=2, description="updates of a cluster, at least, to tell what is usual")
+    absurd_telling: int = Field(
+        2, ge=1, description="of devices heard before, at least, to tell what is usual without the others"
+    )
+
+
+class IfcaConfig(Section):
+    """IFCA: k models; each round every device takes the one with the smallest loss on its training data."""
+
+    clusters: int = Field(2, ge=1, description="number of models (k)")

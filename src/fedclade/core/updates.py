@@ -1,0 +1,182 @@
+"""Updates Δw of devices, and the few questions that a server has about them.
+
+A server never needs all updates at once, it needs answers: how long they are, how similar, what they sum up to. So
+whoever holds them gives these answers, and only these. ``HeldUpdates`` holds them in this process, wherever the memory
+comes from (its own, shared with worker processes, or a mapped file); another holder may keep them elsewhere.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg.blas import ssyrk
+
+from fedclade.core.arrays import Floats, Ints, Singles
+
+CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
+FEW_GROUPS = 8  # sums of so many are made one by one: BLAS packs matrices for a product, and vectors not
+WASTE = 2  # a matrix of which less than one row in so many is still wanted is copied, so that it can be let go
+
+
+class Updates(Protocol):
+    """The updates of some devices. Wherever devices are given, all of them must have an update here."""
+
+    width: int  # numbers of an update
+
+    @property
+    def devices(self) -> Ints:
+        """Whose updates there are, ascending."""
+        ...
+
+    def norms(self, devices: Ints) -> Floats:
+        """‖Δw_k‖ of each; not finite where the update is not."""
+        ...
+
+    def cosines(self, devices: Ints) -> Singles:
+        """All pairwise cosines: K × K."""
+        ...
+
+    def sums(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
+        """Σ weight_k Δw_k over the devices of each group, one row a group."""
+        ...
+
+    def sketched(self, signs: Singles, width: int) -> "HeldUpdates":
+        """A random projection of each update."""
+        ...
+
+    def rows(self, devices: Ints) -> Singles:
+        """The updates themselves, one row each."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some devices' updates: device i's is the row ``row[i]`` of a matrix."""
+
+    device: Ints
+    row: Ints
+    matrix: Singles
+
+    @property
+    def whole(self) -> bool:
+        return len(self.row) == len(self.matrix) and bool((self.row == np.arange(len(self.row))).all())
+
+    def rows(self) -> Singles:
+        return self.matrix if self.whole else self.matrix[self.row]
+
+    def among(self, keep: np.ndarray) -> "_Part":
+        """Only some of its devices; what is hardly used any more is copied, and the rest let go."""
+        device, row = self.device[keep], self.row[keep]
+        if len(row) * WASTE <= len(self.matrix):
+            return _Part(device, np.arange(len(row)), self.matrix[row])
+        return _Part(device, row, self.matrix)
+
+
+class HeldUpdates:
+    """Updates held in this process: a value, made of the matrices in which the updates arrived.
+
+    No matrix is copied or written to. So what is remembered of a round is the very matrix that its training filled, and
+    it is let go when all its devices have been heard again.
+    """
+
+    def __init__(self, width: int, parts: tuple[_Part, ...] = ()) -> None:
+        self.width, self._parts = width, parts
+
+    @classmethod
+    def of(cls, devices: Ints, matrix: Singles) -> "HeldUpdates":
+        """The rows of a matrix, of these devices in this order."""
+        return cls(matrix.shape[1], (_Part(devices, np.arange(len(devices)), matrix),))
+
+    @property
+    def devices(self) -> Ints:
+        """Whose updates there are, ascending."""
+        return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *(part.device for part in self._parts)]))
+
+    def among(self, devices: Ints) -> "HeldUpdates":
+        """Of these devices alone, as far as they are here."""
+        parts = (part.among(np.isin(part.device, devices)) for part in self._parts)
+        return HeldUpdates(self.width, tuple(part for part in parts if len(part.device)))
+
+    def renewed_by(self, newer: "HeldUpdates") -> "HeldUpdates":
+        """With newer updates in place of older ones of the same devices."""
+        fresh = newer.devices
+        older = (part.among(~np.isin(part.device, fresh)) for part in self._parts)
+        return HeldUpdates(self.width, (*(part for part in older if len(part.device)), *newer._parts))
+
+    def rows(self, devices: Ints) -> Singles:
+        """The updates, one row each; not a copy where they are a whole matrix in its own order."""
+        for part in self._parts:
+            if part.whole and np.array_equal(part.device, devices):
+                return part.matrix
+        gathered = np.empty((len(devices), self.width), dtype=np.float32)
+        missing = np.ones(len(devices), dtype=bool)
+        for part in self._parts:
+            order = np.argsort(part.device, kind="stable")
+            place = np.searchsorted(part.device[order], devices).clip(max=max(0, len(order) - 1))
+            here = part.device[order][place] == devices if len(order) else np.zeros(len(devices), dtype=bool)
+            gathered[here] = part.matrix[part.row[order[place[here]]]]
+            missing &= ~here
+        if missing.any():
+            raise KeyError(f"no update of devices {devices[missing].tolist()} is held here")
+        return gathered
+
+    def norms(self, devices: Ints) -> Floats:
+        """‖Δw_k‖ of each device."""
+        return update_norms(self.rows(devices))
+
+    def cosines(self, devices: Ints) -> Singles:
+        """All pairwise cosines."""
+        return cosine_similarity(self.rows(devices))
+
+    def sums(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
+        """Σ weight_k Δw_k over the devices of each group; no copy of the updates where all of a matrix is meant."""
+        shares, rows = np.zeros((groups, len(devices)), dtype=np.float32), self.rows(devices)
+        shares[group, np.arange(len(devices))] = weights
+        if groups > FEW_GROUPS:
+            return np.asarray(shares @ rows, dtype=np.float32)
+        return np.stack([np.asarray(share @ rows, dtype=np.float32) for share in shares])
+
+    def sketched(self, signs: Singles, width: int) -> "HeldUpdates":
+        """A random projection of each update."""
+        parts = (_Part(p.device, np.arange(len(p.device)), sketch(p.rows(), signs, width)) for p in self._parts)
+        return HeldUpdates(width, tuple(parts))
+
+
+def update_norms(updates: Singles) -> Floats:
+    """‖Δw_k‖ of each row; that of a row with anything not finite in it is not finite either."""
+    with np.errstate(invalid="ignore"):
+        norms: Floats = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
+    return norms
+
+
+def sketch(updates: Singles, signs: Singles, width: int) -> Singles:
+    """A random projection: each parameter times a random sign, then added up ``width`` apart.
+
+    Inner products are right on average, and cosines have a standard error of at most about 1/sqrt(width).
+    """
+    rows, parameters = updates.shape
+    small = np.zeros((rows, width), dtype=np.float32)
+    for first in range(0, parameters, width):
+        part = updates[:, first : first + width] * signs[first : first + width]
+        small[:, : part.shape[1]] += part
+    return small
+
+
+def cosine_similarity(updates: Singles) -> Singles:
+    """All pairwise cosines; a zero update is similar to nothing, itself included.
+
+    Matrix products over a few parameters at a time, added up in place for one triangle: exact, with half the
+    arithmetic, and with no second copy of the updates.
+    """
+    count, parameters = updates.shape
+    norms = update_norms(updates).astype(np.float32)
+    norms[norms == 0] = 1
+    cosines = np.zeros((count, count), dtype=np.float32, order="F")
+    width = max(1, CHUNK_ENTRIES // max(1, count))
+    for first in range(0, parameters if count else 0, width):
+        unit = updates[:, first : first + width] / norms[:, None]
+        cosines = ssyrk(1.0, unit.T, beta=1.0, c=cosines, trans=1, overwrite_c=1)
+    np.clip(cosines, -1.0, 1.0, out=cosines)
+    for row in range(count):
+        cosines[row + 1 :, row] = cosines[row, row + 1 :]
+    return cosines.T

@@ -1,0 +1,120 @@
+"""How devices are reached: they carry out a plan, and they answer questions. Every answer says what it cost.
+
+Simulation and deployment differ in the fleet alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.links import Links
+from fedclade.core.state import Serving
+from fedclade.core.timeline import Timeline
+from fedclade.core.updates import HeldUpdates
+from fedclade.fleet.questions import Question
+from fedclade.scheduling.planner import Plan
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something cost: time on the clock, each device's energy, and bits over the air to the devices."""
+
+    seconds: float
+    joules: Floats  # one entry per device
+    downlink_bits: float = 0.0
+
+    @classmethod
+    def nothing(cls, devices: int) -> "Cost":
+        """Free."""
+        return cls(0.0, np.zeros(devices))
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.seconds + other.seconds, self.joules + other.joules, self.downlink_bits + other.downlink_bits)
+
+
+@dataclass(frozen=True)
+class Answers(Generic[Answer]):
+    """What the devices answered, what it cost, and who could not be asked, in words."""
+
+    value: Answer
+    cost: Cost
+    incidents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What became of a plan: the updates that came, what really happened, and what it cost."""
+
+    plan: Plan
+    updates: HeldUpdates  # of the devices heard: those whose upload arrived and can be used
+    timeline: Timeline  # as it happened
+    cost: Cost
+    broadcast_seconds: float
+    lost: Ints  # devices whose upload went out and never came: they send again next time
+    failed: Mapping[int, str] = field(default_factory=dict)  # why a device missed the round, where that is known
+    rejected: Mapping[int, str] = field(default_factory=dict)  # devices whose update cannot be used, and why
+    incidents: tuple[str, ...] = ()  # what went wrong on the way and was mended
+
+    @property
+    def heard(self) -> Ints:
+        """Devices with a usable update, ascending."""
+        return self.updates.devices
+
+    def without(self, rejected: Mapping[int, str]) -> "Arrival":
+        """With some updates refused."""
+        if not rejected:
+            return self
+        kept = np.setdiff1d(self.heard, np.array(list(rejected), dtype=np.int64))
+        return replace(self, updates=self.updates.among(kept), rejected={**self.rejected, **rejected})
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Who the devices are at the beginning of a round."""
+
+    samples: Ints  # D_k of every device known so far, there or not
+    incidents: tuple[str, ...] = ()
+
+
+class Fleet(Protocol):
+    """The devices, as the server sees them. Models are flat float32 vectors."""
+
+    parameters: int
+    simulated: bool  # a round can be taken back: nothing has happened
+
+    def muster(self) -> Roster:
+        """Look who is there. New devices come last; nobody's number changes."""
+        ...
+
+    def at(self, links: Links) -> "Fleet":
+        """The same fleet in a round with these links: so that answers can say what they cost."""
+        ...
+
+    def initial_model(self, variant: int = 0) -> Singles:
+        """w0; another one for each variant."""
+        ...
+
+    def carry_out(self, plan: Plan, serving: Serving) -> Arrival:
+        """Let the devices of a plan train the models that serve them, and upload."""
+        ...
+
+    def train_all(self, round_: int, model: Singles) -> HeldUpdates:
+        """Every device's update of one model, off the clock: for the one-model comparison."""
+        ...
+
+    def ask(self, question: Question[Answer]) -> Answers[Answer]:
+        """Put a question to devices."""
+        ...
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """A flat model as named arrays, as the module knows them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and memory."""
+        ...

@@ -1,0 +1,337 @@
+"""What devices are asked besides training: their opinion of models.
+
+A question is one class. It knows how to find the answer where the data is (``run``), how to travel to a single device
+and back (``part``, ``read``, ``reply``, ``take``), and what answering costs (``looks``, ``models_sent``). To ask
+something new, write one more class like these and name it in ``QUESTIONS``. A question of a user's own has the name
+of its class as its ``kind``, as ``package.module:Class``: so a device that has the module finds it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.errors import UserError
+from fedclade.core.plugins import load, near_miss
+from fedclade.fleet.answers import Evaluation, Paired, Survey, misfit, paired
+
+Share: TypeAlias = Literal["train", "validation", "test"]
+Facts: TypeAlias = dict[str, Any]
+Arrays: TypeAlias = dict[str, np.ndarray]
+Message: TypeAlias = tuple[Facts, Arrays]  # plain values, and arrays without pickle
+
+
+class Examiner(Protocol):
+    """What a question may look at where the data is: at one device, or at all devices of a simulation."""
+
+    classes: int
+
+    def positions(self, device: int, share: Share) -> Ints:
+        """Where a share of a device's images lies."""
+        ...
+
+    def labels(self, positions: Ints) -> Ints:
+        """The classes of images."""
+        ...
+
+    def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
+        """For each image whether a model is right (1 or 0), and its loss."""
+        ...
+
+    def losses(self, models: Singles, positions: Ints) -> Floats:
+        """The loss of each model (row) on each image (column)."""
+        ...
+
+
+Answer = TypeVar("Answer")
+
+
+class Question(ABC, Generic[Answer]):
+    """A question to some devices; ``Answer`` is what comes back, one value for all of them."""
+
+    kind: ClassVar[str]
+    devices: Ints  # whom it is put to, one entry for each thing asked
+
+    @property
+    @abstractmethod
+    def models_sent(self) -> int:
+        """How many models must be multicast so that the devices can answer."""
+
+    @abstractmethod
+    def run(self, examiner: Examiner) -> Answer:
+        """Find the answer."""
+
+    @abstractmethod
+    def looks(self, answer: Answer) -> Floats:
+        """For each entry how often an image is put through a model."""
+
+    @abstractmethod
+    def part(self, device: int) -> Message:
+        """What a single device must be sent."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
+        """The question as that device gets it."""
+
+    @staticmethod
+    @abstractmethod
+    def reply(answer: Any) -> Message:
+        """What the device sends back."""
+
+    @abstractmethod
+    def nothing(self, classes: int) -> Answer:
+        """The answer while nobody has answered."""
+
+    @abstractmethod
+    def take(self, answer: Answer, device: int, facts: Facts, arrays: Arrays) -> None:
+        """Fill in what a device replied; ValueError, KeyError or TypeError where that cannot be an answer."""
+
+
+@dataclass(frozen=True)
+class Evaluate(Question[Evaluation]):
+    """Accuracy and mean loss of ``models[model_of[i]]`` on a share of the data of ``devices[i]``."""
+
+    models: Singles
+    devices: Ints
+    model_of: Ints
+    share: Share = "test"
+    sent: int = 0  # models multicast for it: as a rule a device has the model, or is about to get it
+    kind: ClassVar[str] = "evaluate"
+
+    @property
+    def models_sent(self) -> int:
+        """None, unless it says so."""
+        return self.sent
+
+    def run(self, examiner: Examiner) -> Evaluation:
+        """Each model on all its devices' data together, in large batches; then the means of each device."""
+        found = self.nothing(examiner.classes)
+        for model in np.unique(self.model_of):
+            entries = np.flatnonzero(self.model_of == model)
+            parts = [examiner.positions(device, self.share) for device in self.devices[entries].tolist()]
+            right, losses = examiner.scores(self.models[model], np.concatenate(parts))
+            found.accuracy[entries], found.loss[entries] = _means(right, parts), _means(losses, parts)
+            found.samples[entries] = [len(part) for part in parts]
+        return found
+
+    def only(self, entries: Ints) -> "Evaluate":
+        """Some entries of the question."""
+        return replace(self, devices=self.devices[entries], model_of=self.model_of[entries])
+
+    def looks(self, answer: Evaluation) -> Floats:
+        """One look at each image."""
+        return answer.samples.astype(np.float64)
+
+    def part(self, device: int) -> Message:
+        """The models that the device is asked about."""
+        return {"share": self.share}, {"models": self.models[self.model_of[self.devices == device]]}
+
+    @classmethod
+    def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
+        """All models, on this device's data."""
+        models = arrays["models"]
+        return cls(models, np.full(len(models), device), np.arange(len(models)), facts["share"])
+
+    @staticmethod
+    def reply(answer: Evaluation) -> Message:
+        """Three numbers a model."""
+        return {name: getattr(answer, name).tolist() for name in ("accuracy", "loss", "samples")}, {}
+
+    def nothing(self, classes: int) -> Evaluation:
+        """Unknown everywhere."""
+        count = len(self.devices)
+        return Evaluation(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, dtype=np.int64))
+
+    def take(self, answer: Evaluation, device: int, facts: Facts, arrays: Arrays) -> None:
+        """An accuracy is from 0 to 1."""
+        entries = np.flatnonzero(self.devices == device)
+        accuracy, loss, samples = (
+            np.array([float(value) for value in facts[name]]) for name in ("accuracy", "loss", "samples")
+        )
+        if not len(accuracy) == len(loss) == len(samples) == len(entries):
+            raise ValueError(f"{len(accuracy)} evaluations, not {len(entries)}")
+        counts = np.isfinite(samples) & (samples >= 0) & (np.floor(samples) == samples)
+        if not ((accuracy >= 0) & (accuracy <= 1)).all() or not counts.all():
+            raise ValueError("an accuracy that is not from 0 to 1, or a number of images that is no count")
+        answer.accuracy[entries], answer.loss[entries], answer.samples[entries] = accuracy, loss, samples
+
+
+@dataclass(frozen=True)
+class Compare(Question[Paired]):
+    """Misfit of ``models[second[i]]`` less that of ``models[first[i]]`` on images of ``devices[i]``, by class.
+
+    Above 0 the first model is the better one.
+    """
+
+    models: Singles
+    devices: Ints
+    first: Ints
+    second: Ints
+    share: Share = "validation"
+    known: bool = False  # the devices were sent these models in a question just before
+    kind: ClassVar[str] = "compare"
+
+    @property
+    def models_sent(self) -> int:
+        """Those that are compared, unless they were sent before."""
+        return 0 if self.known else len(np.union1d(self.first, self.second))
+
+    def run(self, examiner: Examiner) -> Paired:
+        """Each model on the images of all devices that compare it."""
+        parts = [examiner.positions(device, self.share) for device in self.devices.tolist()]
+        lengths = [len(part) for part in parts]
+        ends = np.cumsum([0, *lengths])
+        differences = np.zeros(ends[-1])
+        for chosen, sign in ((self.first, -1.0), (self.second, 1.0)):
+            for model in np.unique(chosen):
+                entries = np.flatnonzero(chosen == model)
+                _, losses = examiner.scores(self.models[model], np.concatenate([parts[i] for i in entries]))
+                places = np.concatenate([np.arange(ends[i], ends[i + 1]) for i in entries])
+                differences[places] += sign * misfit(losses)
+        entry = np.repeat(np.arange(len(parts)), lengths)
+        labels = examiner.labels(np.concatenate(parts)) if len(entry) else entry
+        return paired(differences, entry, labels, (len(parts), examiner.classes))
+
+    def looks(self, answer: Paired) -> Floats:
+        """Two looks at each image."""
+        return np.asarray(2.0 * answer.samples.sum(axis=1))
+
+    def part(self, device: int) -> Message:
+        """Pairs of models, one after the other."""
+        mine = self.devices == device
+        pairs = np.stack([self.first[mine], self.second[mine]], axis=1).ravel()
+        return {"share": self.share}, {"models": self.models[pairs]}
+
+    @classmethod
+    def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
+        """All pairs, on this device's data."""
+        models = arrays["models"]
+        first = np.arange(0, len(models), 2)
+        return cls(models, np.full(len(first), device), first, first + 1, facts["share"])
+
+    @staticmethod
+    def reply(answer: Paired) -> Message:
+        """By pair and class: images, mean and mean square of the differences."""
+        return {}, {"samples": answer.samples, "mean": answer.mean, "squares": answer.squares}
+
+    def nothing(self, classes: int) -> Paired:
+        """No image anywhere."""
+        shape = (len(self.devices), classes)
+        return Paired(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape))
+
+    def take(self, answer: Paired, device: int, facts: Facts, arrays: Arrays) -> None:
+        """Counts from 0, and finite numbers."""
+        mine = np.flatnonzero(self.devices == device)
+        shape = (len(mine), answer.samples.shape[1])
+        samples = _counts(arrays["samples"], shape)
+        mean, squares = _finite(arrays["mean"], shape), _finite(arrays["squares"], shape)
+        answer.samples[mine], answer.mean[mine], answer.squares[mine] = samples, mean, squares
+
+
+@dataclass(frozen=True)
+class SurveyModels(Question[Survey]):
+    """Mean misfit by class of every model on training images of every device: on all, or on about so many."""
+
+    models: Singles
+    devices: Ints
+    images: int | None = None
+    kind: ClassVar[str] = "survey"
+
+    @property
+    def models_sent(self) -> int:
+        """All of them."""
+        return len(self.models)
+
+    def run(self, examiner: Examiner) -> Survey:
+        """Each model on the images of all devices together."""
+        whole = [examiner.positions(device, "train") for device in self.devices.tolist()]
+        labels_of = [examiner.labels(positions) for positions in whole]
+        parts = [_some(*each, self.images) for each in zip(whole, labels_of, strict=True)]
+        positions = np.concatenate(parts)
+        entry = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        losses, labels = examiner.losses(self.models, positions), examiner.labels(positions)
+        found = Survey.of(misfit(losses), entry, labels, (len(parts), examiner.classes))
+        held = [np.bincount(labels, minlength=examiner.classes) for labels in labels_of]
+        return replace(found, samples=np.stack(held))
+
+    def looks(self, answer: Survey) -> Floats:
+        """Every model at each image, or at about so many."""
+        images = np.minimum(answer.samples.sum(axis=1), np.inf if self.images is None else self.images)
+        return np.asarray(len(self.models) * images, dtype=np.float64)
+
+    def part(self, device: int) -> Message:
+        """All models."""
+        return {"images": self.images or 0}, {"models": self.models}
+
+    @classmethod
+    def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
+        """All models, on this device's data."""
+        return cls(arrays["models"], np.array([device]), int(facts["images"]) or None)
+
+    @staticmethod
+    def reply(answer: Survey) -> Message:
+        """By class: images, and each model's misfit."""
+        return {}, {"samples": answer.samples[0], "misfit": answer.misfit[0]}
+
+    def nothing(self, classes: int) -> Survey:
+        """No image anywhere."""
+        devices = len(self.devices)
+        return Survey(np.zeros((devices, classes), dtype=np.int64), np.zeros((devices, len(self.models), classes)))
+
+    def take(self, answer: Survey, device: int, facts: Facts, arrays: Arrays) -> None:
+        """Counts from 0, and finite numbers."""
+        (row,) = np.flatnonzero(self.devices == device)
+        samples = _counts(arrays["samples"], answer.samples[row].shape)
+        answer.misfit[row] = _finite(arrays["misfit"], answer.misfit[row].shape)
+        answer.samples[row] = samples
+
+
+QUESTIONS: Mapping[str, type[Question[Any]]] = {
+    question.kind: question for question in (Evaluate, Compare, SurveyModels)
+}
+
+
+def find_question(kind: str) -> type[Question[Any]]:
+    """The class of a kind of question; a user's own is named as ``package.module:Class``."""
+    if kind in QUESTIONS:
+        return QUESTIONS[kind]
+    if ":" not in kind:
+        raise UserError(f"question {kind!r}: no such kind; {near_miss(kind, QUESTIONS)}")
+    found = load("question", kind)
+    if not (isinstance(found, type) and issubclass(found, Question)):
+        raise UserError(f"question {kind!r}: must be a class derived from Question")
+    return found
+
+
+def _counts(array: np.ndarray, shape: tuple[int, ...]) -> Ints:
+    if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
+        raise ValueError(f"{array.dtype}{list(array.shape)}: must be counts of shape {list(shape)}")
+    return array.astype(np.int64)
+
+
+def _finite(array: np.ndarray, shape: tuple[int, ...]) -> Floats:
+    if array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise ValueError(f"{array.dtype}{list(array.shape)}: must be finite numbers of shape {list(shape)}")
+    return array.astype(np.float64)
+
+
+def _means(values: Floats, parts: list[Ints]) -> Floats:
+    """The mean over each part; 0 for an empty one."""
+    lengths = np.array([len(part) for part in parts], dtype=np.int64)
+    part_of = np.repeat(np.arange(len(parts)), lengths)
+    return np.asarray(np.bincount(part_of, values, len(parts)) / np.maximum(lengths, 1))
+
+
+def _some(positions: Ints, labels: Ints, images: int | None) -> Ints:
+    """About so many of a device's images, the same share of each class and at least one; None: all."""
+    if images is None:
+        return positions
+    order = np.argsort(labels, kind="stable")
+    sorted_labels = labels[order]
+    rank = np.arange(len(labels)) - np.searchsorted(sorted_labels, sorted_labels)
+    share = min(1.0, images / max(1, len(labels)))
+    return np.asarray(positions[np.sort(order[np.floor(rank * share) > np.floor((rank - 1) * share)])])

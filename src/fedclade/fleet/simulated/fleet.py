@@ -1,0 +1,99 @@
+"""The simulated fleet: all goes as planned, but for uploads lost in a fade."""
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedclade.config import Config
+from fedclade.core.arrays import Ints, Singles
+from fedclade.core.links import Links
+from fedclade.core.state import Serving
+from fedclade.core.stopwatch import Stopwatch
+from fedclade.core.updates import HeldUpdates, update_norms
+from fedclade.edge import Edge
+from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
+from fedclade.fleet.metered import Metered
+from fedclade.fleet.questions import Evaluate, Question
+from fedclade.fleet.remembered import EvaluationMemory
+from fedclade.fleet.simulated.trainer import Trainer
+from fedclade.scheduling.planner import Plan
+
+Answer = TypeVar("Answer")
+
+
+class SimulatedFleet:
+    """Devices whose updates a Trainer makes and whose time an Edge tells."""
+
+    def __init__(self, config: Config, trainer: Trainer, edge: Edge, samples: Ints, stopwatch: Stopwatch) -> None:
+        self._config, self._trainer, self._edge, self._samples = config, trainer, edge, samples
+        self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
+        self.parameters, self.simulated = trainer.parameters, True
+
+    def muster(self) -> Roster:
+        """Everybody, always."""
+        return Roster(self._samples)
+
+    def at(self, links: Links) -> Fleet:
+        """With a meter on the answers."""
+        return Metered(self, self._edge, links, self._samples, self._config.training.epochs)
+
+    def initial_model(self, variant: int = 0) -> Singles:
+        """w0: depends on the seed alone."""
+        return self._trainer.initial_model(variant)
+
+    def carry_out(self, plan: Plan, serving: Serving) -> Arrival:
+        """Train, let a policy that looks at norms choose who uploads, and see what arrives."""
+        devices = plan.computing
+        in_use = np.unique(serving.model_of[devices])
+        updates = self._train(plan.round, serving.models, devices, serving.model_of[devices])
+        if plan.choose is not None:  # the server must hear all norms before it can choose
+            plan = plan.choose(update_norms(updates))
+        timeline, lost_links = plan.timeline, plan.links.lost
+        arrived = np.sort(timeline.arrived)
+        lost = arrived[:0] if lost_links is None else arrived[lost_links[arrived]]
+        models = 0 if serving.sent else len(in_use)
+        broadcast = self._edge.broadcast_seconds(models)
+        cost = Cost(broadcast + plan.seconds, plan.joules_of(), models * self._edge.model_bits)
+        return Arrival(
+            plan,
+            HeldUpdates.of(devices, updates).among(np.setdiff1d(arrived, lost)),
+            timeline,
+            cost,
+            broadcast,
+            lost,
+            incidents=self._incidents(),
+        )
+
+    def train_all(self, round_: int, model: Singles) -> HeldUpdates:
+        """Everybody, from one model."""
+        everyone = np.arange(len(self._samples))
+        return HeldUpdates.of(everyone, self._train(round_, model[None], everyone, np.zeros_like(everyone)))
+
+    def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        with self._stopwatch.measure("training"):
+            updates = self._trainer.train(round_, models, devices, model_of)
+        self._stopwatch.trained(len(devices), self._config.training.epochs * int(self._samples[devices].sum()))
+        return updates
+
+    def ask(self, question: Question[Answer]) -> Answers[Answer]:
+        """The devices' data is here: look at it. Whoever wants to know the cost asks through ``at``."""
+        examiner = self._trainer.examiner
+        value: Any
+        if isinstance(question, Evaluate):
+            value = self._evaluations.answer(question, lambda unknown: unknown.run(examiner))
+        else:
+            value = question.run(examiner)
+        return Answers(value, Cost.nothing(len(self._samples)), self._incidents())
+
+    def _incidents(self) -> tuple[str, ...]:
+        told = tuple(self._trainer.incidents)
+        self._trainer.incidents.clear()
+        return told
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """A flat model as named arrays."""
+        return self._trainer.named_tensors(model)
+
+    def close(self) -> None:
+        """End worker processes."""
+        self._trainer.close()

@@ -1,0 +1,122 @@
+"""A model and the devices' data: what training starts from, and what questions look at."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedclade.config import Config
+from fedclade.core.arrays import Ints, Singles
+from fedclade.core.errors import UserError
+from fedclade.core.random import derived_seed
+from fedclade.data import Population
+from fedclade.fleet.questions import Share
+from fedclade.fleet.simulated.kernels.flat import bind
+from fedclade.fleet.simulated.kernels.lean import LeanProgram, compile_lean
+from fedclade.models import build_model
+
+EVALUATION_BATCH = 512
+LOOK_BATCH = 64  # of images that stay in the cache on their way through a small net
+
+Step: TypeAlias = Literal["autograd", "lean", "batched"]
+
+
+class Net:
+    """One module whose parameters are views of a flat vector, and the devices' data. An Examiner.
+
+    With ``step = "lean"`` forward and backward are written out where the model allows it; else autograd's are used, in
+    the layout that oneDNN likes best.
+    """
+
+    def __init__(self, config: Config, population: Population, step: Step) -> None:
+        torch.set_num_threads(1)  # on few shared cores more threads are slower, and one process per core is faster
+        self._seed, self._device = config.run.seed, _torch_device(config.training.device)
+        self._images = torch.from_numpy(population.images).to(self._device)
+        self._labels = torch.from_numpy(population.labels).to(self._device)
+        self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
+        std, mean = (torch.tensor(v, device=self._device).reshape(-1, 1, 1) for v in (population.std, population.mean))
+        self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
+        _, channels, height, width = population.images.shape
+        self._model, self._shape, self.classes = config.model, (channels, height, width), population.classes
+        self._module = build_model(self._model, self._shape, self.classes, self._seed).to(self._device)
+        self._weights, self._gradient, self._order = bind(self._module)
+        self.initial: Singles = self._weights.cpu().numpy().copy()
+        lean = step == "lean" and self._device.type == "cpu"
+        self._program = compile_lean(self._module) if lean else None
+        if lean and self._program is None:
+            self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
+
+    def inputs(self, positions: torch.Tensor) -> torch.Tensor:
+        """Images as the model sees them: float, standardised per channel."""
+        images = self._images[positions].float().mul_(self._scale).sub_(self._shift)
+        return images if self._order is None else images.contiguous(memory_format=torch.channels_last)
+
+    def _load(self, model: Singles) -> torch.Tensor:
+        """Put a model into the module; gives the vector that is there now."""
+        start = torch.from_numpy(model).to(self._device)
+        return self._weights.copy_(start if self._order is None else start[self._order])
+
+    def initial_model(self, variant: int = 0) -> Singles:
+        """w0: depends on the seed and the variant alone."""
+        if variant == 0:
+            return self.initial.copy()
+        seed = derived_seed(self._seed, "initial-model", variant)
+        module = build_model(self._model, self._shape, self.classes, seed)
+        return torch.cat([parameter.detach().reshape(-1).float() for parameter in module.parameters()]).numpy()
+
+    def positions(self, device: int, share: Share) -> Ints:
+        """Where a share of a device's images lies."""
+        return self._shares[share][device]
+
+    def labels(self, positions: Ints) -> Ints:
+        """The classes of images."""
+        return self._labels[positions].cpu().numpy()
+
+    def losses(self, models: Singles, positions: Ints) -> np.ndarray:
+        """The loss of each model (row) on each image (column)."""
+        if self._program:
+            return self._lean_losses(self._program, models, torch.from_numpy(positions))
+        return np.stack([self.scores(model, positions)[1] for model in models])
+
+    @torch.inference_mode()
+    def _lean_losses(self, program: LeanProgram, models: Singles, positions: torch.Tensor) -> np.ndarray:
+        """Of each model (row) on each image (column)."""
+        images, labels, losses = self.inputs(positions), self._labels[positions], []
+        features = images.flatten(1).t().contiguous()
+        for model in models:
+            self._load(model)
+            looks = [program.logits(batch, images.shape[1:]).clone() for batch in torch.split(features, LOOK_BATCH, 1)]
+            losses.append(functional.cross_entropy(torch.cat(looks, 1).t(), labels, reduction="none"))
+        return torch.stack(losses).double().numpy()
+
+    @torch.no_grad()
+    def scores(self, model: Singles, positions: Ints) -> tuple[np.ndarray, np.ndarray]:
+        """For each image whether the model is right, and its loss."""
+        self._module.eval()
+        self._load(model)
+        right, losses = [], []
+        for batch in torch.split(torch.from_numpy(positions).to(self._device), EVALUATION_BATCH):
+            logits, labels = self._module(self.inputs(batch)), self._labels[batch]
+            right.append(logits.argmax(1) == labels)
+            losses.append(functional.cross_entropy(logits, labels, reduction="none"))
+        return torch.cat(right).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+
+    def flat(self, tensors: Mapping[str, Singles]) -> Singles:
+        """The inverse of ``named_tensors``."""
+        return np.concatenate([tensors[name].ravel() for name, _ in self._module.named_parameters()])
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """The flat model as named arrays."""
+        tensors, end = {}, 0
+        for name, parameter in self._module.named_parameters():
+            start, end = end, end + parameter.numel()
+            tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
+        return tensors
+
+
+def _torch_device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError('training.device = "cuda": torch finds no CUDA device here; use "cpu"')
+    return torch.device(name)

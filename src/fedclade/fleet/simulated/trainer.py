@@ -1,0 +1,37 @@
+"""How simulated updates come about."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from fedclade.core.arrays import Ints, Singles
+from fedclade.fleet.questions import Examiner
+
+StopRequested = Callable[[], bool]
+
+
+class Trainer(Protocol):
+    """Trains devices. Models are rows of one float32 matrix."""
+
+    parameters: int
+    incidents: list[str]  # what went wrong and was mended since the fleet last looked
+
+    @property
+    def examiner(self) -> Examiner:
+        """What questions may look at."""
+        ...
+
+    def initial_model(self, variant: int = 0) -> Singles:
+        """w0, flat; another one for each variant."""
+        ...
+
+    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of each device, one row each, after E epochs from ``models[model_of[i]]``: a matrix of its own."""
+        ...
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """The flat model as named arrays, as the module knows them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and memory."""
+        ...

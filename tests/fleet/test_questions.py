@@ -1,0 +1,330 @@
+"""Questions: one device's part, sent there and back, is the answer that all devices together would have given."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_builders import config, image_set
+from fedclade.data import populate
+from fedclade.fleet.answers import Evaluation, Paired, Survey
+from fedclade.fleet.questions import QUESTIONS, Compare, Evaluate, Question, SurveyModels
+from fedclade.fleet.simulated.sequential import SequentialTrainer
+
+CLASSES, PIXELS = 3, 4
+SEEDS = st.integers(0, 9999)
+SHARES = st.sampled_from(["train", "validation", "test"])
+
+
+class MadeUp:
+    """An examiner of made-up images: each a row of numbers, and a model's loss is its distance from there."""
+
+    classes = CLASSES
+
+    def __init__(self, seed: int, devices: int) -> None:
+        rng = np.random.default_rng(seed)
+        held = rng.integers(0, 7, (devices, 3))
+        self.features = rng.normal(size=(int(held.sum()), PIXELS))
+        self.of_images = rng.integers(0, CLASSES, len(self.features))
+        ends = np.cumsum(held.ravel())
+        places = [np.arange(end - count, end) for end, count in zip(ends, held.ravel(), strict=True)]
+        names = ("train", "validation", "test")
+        self.places = {
+            (device, share): places[3 * device + i] for device in range(devices) for i, share in enumerate(names)
+        }
+
+    def positions(self, device, share):
+        return self.places[device, share]
+
+    def labels(self, positions):
+        return self.of_images[positions]
+
+    def scores(self, model, positions):
+        losses = np.linalg.norm(self.features[positions] - model, axis=1)
+        return (losses < 2.0).astype(np.float64), losses
+
+    def losses(self, models, positions):
+        return np.stack([self.scores(model, positions)[1] for model in models])
+
+
+def models_of(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, PIXELS)).astype(np.float32)
+
+
+def sent(question: Question, examiner) -> object:
+    """The answer put together from what each device replied, one after the other; all messages are plain data."""
+    answer = question.nothing(examiner.classes)
+    for device in np.unique(question.devices).tolist():
+        facts, arrays = question.part(device)
+        there = QUESTIONS[question.kind].read(json.loads(json.dumps(facts)), arrays, device)
+        facts, arrays = there.reply(there.run(examiner))
+        assert all(array.dtype.kind in "iuf" for array in arrays.values())
+        question.take(answer, device, json.loads(json.dumps(facts)), arrays)
+    return answer
+
+
+def assert_equal(found: object, expected: object) -> None:
+    assert type(found) is type(expected)
+    for name, value in vars(expected).items():
+        assert getattr(found, name).dtype == value.dtype
+        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-9, atol=1e-12)
+
+
+# -------------------------------------------------------------------------------- there and back
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 4), st.integers(1, 9), SHARES)
+def test_an_evaluation_sent_to_each_device_is_that_of_all_together(seed, devices, count, entries, share):
+    rng, examiner, models = np.random.default_rng(seed), MadeUp(seed, devices), models_of(seed, count)
+    question = Evaluate(models, rng.integers(0, devices, entries), rng.integers(0, count, entries), share)
+    answer = question.run(examiner)
+    assert_equal(sent(question, examiner), answer)
+    for row, (device, model) in enumerate(zip(question.devices, question.model_of, strict=True)):
+        right, losses = examiner.scores(models[model], examiner.positions(device, share))
+        assert answer.samples[row] == len(losses)
+        means = (right.mean(), losses.mean()) if len(losses) else (0.0, 0.0)
+        assert (answer.accuracy[row], answer.loss[row]) == pytest.approx(means)
+    np.testing.assert_array_equal(question.looks(answer), answer.samples)
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 4), st.integers(1, 9), SHARES)
+def test_a_comparison_sent_to_each_device_is_that_of_all_together(seed, devices, count, entries, share):
+    rng, examiner, models = np.random.default_rng(seed), MadeUp(seed, devices), models_of(seed, count)
+    first, second = rng.integers(0, count, (2, entries))
+    question = Compare(models, rng.integers(0, devices, entries), first, second, share)
+    answer = question.run(examiner)
+    assert_equal(sent(question, examiner), answer)
+    for row, device in enumerate(question.devices):
+        images = examiner.positions(device, share)
+        (_, one), (_, other) = (examiner.scores(models[each[row]], images) for each in (first, second))
+        differences = np.exp(-one / 2) - np.exp(-other / 2)  # of the roots of the probabilities
+        for label in range(CLASSES):
+            mine = differences[examiner.labels(images) == label]
+            assert answer.samples[row, label] == len(mine)
+            assert answer.mean[row, label] == pytest.approx(mine.mean() if len(mine) else 0.0)
+            assert answer.squares[row, label] == pytest.approx((mine**2).mean() if len(mine) else 0.0)
+    np.testing.assert_array_equal(question.looks(answer), 2 * answer.samples.sum(axis=1))
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 4), st.sampled_from([None, 1, 4, 100]), st.data())
+def test_a_survey_sent_to_each_device_is_that_of_all_together(seed, devices, count, images, data):
+    examiner, models = MadeUp(seed, devices), models_of(seed, count)
+    asked = data.draw(st.lists(st.integers(0, devices - 1), min_size=1, unique=True))
+    question = SurveyModels(models, np.array(asked), images)
+    answer = question.run(examiner)
+    assert_equal(sent(question, examiner), answer)
+    for row, device in enumerate(asked):
+        mine = examiner.positions(device, "train")
+        np.testing.assert_array_equal(answer.samples[row], np.bincount(examiner.labels(mine), minlength=CLASSES))
+        if images is None:
+            for column, model in enumerate(models):
+                misfits = 1 - np.exp(-examiner.scores(model, mine)[1] / 2)
+                for label in np.unique(examiner.labels(mine)):
+                    expected = misfits[examiner.labels(mine) == label].mean()
+                    assert answer.misfit[row, column, label] == pytest.approx(expected)
+    held = answer.samples.sum(axis=1)
+    np.testing.assert_array_equal(question.looks(answer), count * np.minimum(held, images or np.inf))
+
+
+@settings(max_examples=10)
+@given(SEEDS)
+def test_nets_answer_one_device_at_a_time_as_they_answer_all_together(seed):
+    plan = config(population={"devices": 4, "partition": "iid", "validation_share": 0.2}, model={"name": "logistic"})
+    examiner = SequentialTrainer(plan, populate(plan, image_set(120, CLASSES))).examiner
+    rng, devices = np.random.default_rng(seed), np.array([3, 0, 2])
+    models = np.stack([examiner.initial_model(variant) for variant in range(3)])
+    chosen = rng.integers(0, 3, (2, 3))
+    for question in (
+        Evaluate(models, devices, chosen[0], "validation"),
+        Compare(models, devices, *chosen),
+        SurveyModels(models, devices, 10),
+    ):
+        found, expected = sent(question, examiner), question.run(examiner)
+        for name, value in vars(expected).items():
+            np.testing.assert_allclose(getattr(found, name), value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_device_is_sent_only_the_models_that_it_is_asked_about():
+    models = models_of(0, 4)
+    devices, first, second = np.array([1, 0, 1]), np.array([3, 0, 2]), np.array([1, 1, 1])
+    np.testing.assert_array_equal(Evaluate(models, devices, first).part(1)[1]["models"], models[[3, 2]])
+    np.testing.assert_array_equal(Compare(models, devices, first, second).part(1)[1]["models"], models[[3, 1, 2, 1]])
+    np.testing.assert_array_equal(SurveyModels(models, np.array([1])).part(1)[1]["models"], models)
+
+
+def test_what_a_question_sends_is_what_the_devices_do_not_have():
+    models, devices, first = models_of(0, 4), np.array([0, 1]), np.array([0, 2])
+    assert Evaluate(models, devices, first).models_sent == 0
+    assert Evaluate(models, devices, first, sent=4).models_sent == 4
+    assert Compare(models, devices, first, first * 0 + 3).models_sent == 3
+    assert Compare(models, devices, first, first * 0 + 3, known=True).models_sent == 0
+    assert SurveyModels(models, devices).models_sent == 4
+
+
+def test_some_entries_of_an_evaluation_are_a_question_of_their_own():
+    question = Evaluate(models_of(0, 3), np.array([5, 6, 7]), np.array([2, 0, 1]), "train").only(np.array([2, 0]))
+    assert (question.devices.tolist(), question.model_of.tolist(), question.share) == ([7, 5], [1, 2], "train")
+
+
+def test_while_nobody_answered_nothing_is_known():
+    models, devices = models_of(0, 2), np.array([0, 1, 2])
+    evaluation = Evaluate(models, devices, devices * 0).nothing(CLASSES)
+    assert np.isnan(evaluation.loss).all()
+    assert np.isnan(evaluation.accuracy).all()
+    assert not evaluation.samples.any()
+    compared = Compare(models, devices, devices * 0, devices * 0 + 1).nothing(CLASSES)
+    assert (compared.samples.shape, compared.test()) == ((3, CLASSES), (0.0, 1.0))
+    surveyed = SurveyModels(models, devices).nothing(CLASSES)
+    assert surveyed.misfit.shape == (3, 2, CLASSES)
+    assert not surveyed.samples.any()
+
+
+# -------------------------------------------------------------------------------- replies that cannot be
+
+
+REFUSED = (ValueError, KeyError, TypeError)
+GOOD_NUMBERS = {"accuracy": [0.5, 1.0], "loss": [2.0, 0.1], "samples": [10, 10]}
+
+
+def unchanged_by(question: Question, facts: dict, arrays: dict) -> None:
+    """The reply of device 1 is refused, and leaves what the others said, and what it said itself, as it was."""
+    answer, before = question.nothing(CLASSES), question.nothing(CLASSES)
+    with pytest.raises(REFUSED):
+        question.take(answer, 1, facts, arrays)
+    assert_equal(answer, before)
+
+
+def evaluate() -> Evaluate:
+    """Device 1 is asked twice."""
+    return Evaluate(models_of(0, 2), np.array([1, 0, 1]), np.array([0, 0, 1]))
+
+
+def test_a_right_evaluation_is_taken():
+    question = evaluate()
+    answer = question.nothing(CLASSES)
+    question.take(answer, 1, GOOD_NUMBERS, {})
+    assert_equal(answer, Evaluation(np.array([0.5, np.nan, 1.0]), np.array([2.0, np.nan, 0.1]), np.array([10, 0, 10])))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"accuracy": [0.5]},
+        {"accuracy": [0.5, 0.5, 0.5]},
+        {"loss": [1.0]},
+        {"samples": [1, 2, 3]},
+        {"accuracy": [], "loss": [], "samples": []},
+        {"accuracy": [0.5, 1.01]},
+        {"accuracy": [-0.01, 1.0]},
+        {"accuracy": [0.5, float("nan")]},
+        {"samples": [10, -1]},
+        {"samples": [10, float("nan")]},
+        {"samples": [10, float("inf")]},
+        {"samples": [10, 1.5]},
+        {"accuracy": ["half", 1.0]},
+        {"accuracy": None},
+        {"loss": 3.0},
+        {"loss": [[1.0], [2.0]]},
+    ],
+)
+def test_a_wrong_evaluation_is_refused(wrong):
+    unchanged_by(evaluate(), {**GOOD_NUMBERS, **wrong}, {})
+
+
+@pytest.mark.parametrize("missing", GOOD_NUMBERS)
+def test_an_evaluation_that_lacks_something_is_refused(missing):
+    unchanged_by(evaluate(), {name: value for name, value in GOOD_NUMBERS.items() if name != missing}, {})
+
+
+def compare() -> Compare:
+    """Device 1 is asked twice."""
+    return Compare(models_of(0, 2), np.array([1, 0, 1]), np.array([0, 0, 1]), np.array([1, 1, 0]))
+
+
+def survey() -> SurveyModels:
+    return SurveyModels(models_of(0, 2), np.array([0, 1]))
+
+
+SHAPES = {  # what device 1 must reply, by question
+    compare: {"samples": (2, CLASSES), "mean": (2, CLASSES), "squares": (2, CLASSES)},
+    survey: {"samples": (CLASSES,), "misfit": (2, CLASSES)},
+}
+
+
+def good(asked) -> dict[str, np.ndarray]:
+    return {
+        name: np.full(shape, 3, dtype=np.int64) if name == "samples" else np.full(shape, 0.25)
+        for name, shape in SHAPES[asked].items()
+    }
+
+
+def test_right_comparisons_and_surveys_are_taken():
+    question = compare()
+    answer = question.nothing(CLASSES)
+    question.take(answer, 1, {}, good(compare))
+    mine = np.array([[1.0], [0.0], [1.0]]) * np.ones(CLASSES)
+    assert_equal(answer, Paired((3 * mine).astype(np.int64), 0.25 * mine, 0.25 * mine))
+    question = survey()
+    answer = question.nothing(CLASSES)
+    question.take(answer, 1, {}, good(survey))
+    mine = np.array([[0.0], [1.0]]) * np.ones(CLASSES)
+    assert_equal(answer, Survey((3 * mine).astype(np.int64), 0.25 * np.repeat(mine[:, None], 2, axis=1)))
+
+
+def spoilt(array: np.ndarray, how: str) -> np.ndarray:
+    """One reply that cannot be."""
+    array = array.copy()
+    if how in ("negative", "NaN", "infinite"):
+        array.flat[-1] = {"negative": -1, "NaN": np.nan, "infinite": np.inf}[how]
+        return array
+    return {
+        "too many": np.concatenate([array, array]),
+        "too few": array[:-1],
+        "flat": array.reshape(1, -1),
+        "text": array.astype(str),
+        "complex": array.astype(complex),
+        "truth": array > 0,
+        "other kind": array.astype(np.float64 if array.dtype.kind == "i" else np.int64),
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["too many", "too few", "flat", "text", "complex", "truth", "other kind"])
+@pytest.mark.parametrize(("asked", "name"), [(asked, name) for asked in SHAPES for name in SHAPES[asked]])
+def test_replies_of_wrong_shape_or_kind_are_refused(asked, name, how):
+    arrays = good(asked)
+    unchanged_by(asked(), {}, {**arrays, name: spoilt(arrays[name], how)})
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "how"),
+    [
+        (compare, "samples", "negative"),
+        (compare, "mean", "NaN"),
+        (compare, "mean", "infinite"),
+        (compare, "squares", "NaN"),
+        (compare, "squares", "infinite"),
+        (survey, "samples", "negative"),
+        (survey, "misfit", "NaN"),
+        (survey, "misfit", "infinite"),
+    ],
+)
+def test_replies_with_impossible_numbers_are_refused(asked, name, how):
+    arrays = good(asked)
+    unchanged_by(asked(), {}, {**arrays, name: spoilt(arrays[name], how)})
+
+
+@pytest.mark.parametrize(("asked", "name"), [(asked, name) for asked in SHAPES for name in SHAPES[asked]])
+def test_replies_that_lack_something_are_refused(asked, name):
+    unchanged_by(asked(), {}, {other: array for other, array in good(asked).items() if other != name})
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8"])
+def test_counts_may_be_any_whole_numbers_and_single_precision_is_enough(dtype):
+    question = survey()
+    answer = question.nothing(CLASSES)
+    arrays = good(survey)
+    question.take(answer, 1, {}, {"samples": arrays["samples"].astype(dtype), "misfit": arrays["misfit"].astype("f4")})
+    assert answer.samples[1].tolist() == [3] * CLASSES
+    assert answer.misfit[1].tolist() == [[0.25] * CLASSES] * 2
