@@ -15,13 +15,14 @@ from tiny_runs import executable, fedclade, files, refusal, tiny, tiny_file
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 POLICY = "scheduling.policy=own_policy:longest_waiting"
+METHOD = "clustering.method=own_method:SplitOnce"
 ALLOCATION = "scheduling.allocation=own_allocation:even_ends"
 
 
 def test_a_policy_of_ones_own_decides_who_is_heard(tmp_path, monkeypatch):
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.syspath_prepend(EXAMPLES)
-    run = tiny(POLICY, "scheduling.per_round=2", "clustering.enabled=false").run(tmp_path / "run")
+    run = tiny(POLICY, "scheduling.per_round=2", "clustering.method=none").run(tmp_path / "run")
     assert run.summary["policy"] == "longest-waiting"
     # three rounds of two of six devices: everybody once
     assert run.uploads.groupby("round").size().tolist() == [2, 2, 2]
@@ -31,7 +32,7 @@ def test_a_policy_of_ones_own_decides_who_is_heard(tmp_path, monkeypatch):
 def test_an_allocation_of_ones_own_shares_the_bandwidth_and_shortens_every_round(tmp_path, monkeypatch):
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.syspath_prepend(EXAMPLES)
-    few = ("edge.subchannel_hz=4e6", "clustering.enabled=false")  # two sub-channels for six devices
+    few = ("edge.subchannel_hz=4e6", "clustering.method=none")  # two sub-channels for six devices
     fixed, own = (tiny(*few, *more).run(tmp_path / f"run{len(more)}") for more in ([], [ALLOCATION]))
     assert (own.rounds["makespan_seconds"] < 0.999 * fixed.rounds["makespan_seconds"]).all()
     experiment = tiny(*few, ALLOCATION)
@@ -52,6 +53,15 @@ def test_an_allocation_of_ones_own_shares_the_bandwidth_and_shortens_every_round
 
         best = min(makespan(share) for share in np.linspace(0.01, 0.99, 99))
         assert timeline.makespan <= 1.001 * best
+
+
+def test_a_method_of_ones_own_decides_who_shares_a_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    run = tiny(METHOD, "custom.wait=2").run(tmp_path / "run")
+    assert (run.summary["method"], run.summary["adjusted_rand_index"]) == ("split-once", 1.0)
+    (split,) = (node["split"] for node in run.tree if node["split"])
+    assert (split["round"], split["evidence"]) == (2, {"by": "direction"})
 
 
 @pytest.mark.slow
