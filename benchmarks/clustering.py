@@ -1,4 +1,4 @@
-"""Does automatic splitting find the groups, and leave alone what is one? ``python -m benchmarks.clustering``.
+"""Does cross-evaluation find the groups, and leave alone what is one? ``python -m benchmarks.clustering``.
 
 One and the same config for every population: only what a user's situation would change does change (data, model,
 learning rate, epochs, groups, label skew, sizes, who takes part). Results are appended to a file as they come, so that
@@ -130,7 +130,7 @@ def config_of(cell: Cell) -> dict[str, Any]:
 
 
 def run(cell: Cell) -> Cell:
-    """The outcome of a cell; for MLPs also that of later splits, and of the best fixed thresholds for the first one."""
+    """The outcome of a cell; for MLPs also that of later splits, and of the best norm thresholds for the first one."""
     config = config_of(cell)
     experiment = Experiment(config)
     outcome = _outcome(experiment)
@@ -176,7 +176,7 @@ def played(experiment: Experiment) -> Iterator[tuple[State, RoundRecord]]:
 
 
 def best_thresholds(trainer: Trainer, samples: np.ndarray, group: np.ndarray, rounds: int) -> int | None:
-    """The earliest round in which some pair of fixed thresholds makes a right first split and no wrong one before.
+    """The earliest round in which some pair of norm thresholds makes a right first split and no wrong one before.
 
     One run without splits tells it for all pairs at once: thresholds split in the first round r with mean norm < ε1 and
     largest norm > ε2, so round r can be had unless some earlier round with a wrong cut has a lower mean and a larger
@@ -218,7 +218,7 @@ def tables(results: list[Cell]) -> str:
         "cells",
         "right",
         "first right split, round (median)",
-        "fixed thresholds at best (median)",
+        "norm thresholds at best (median)",
         "no later than they",
         "mean accuracy over one model's, points",
         "over splits after a third of the rounds",

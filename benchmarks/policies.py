@@ -3,8 +3,8 @@
     python -m benchmarks.policies                              # quickstart, three seeds: about ten minutes
     python -m benchmarks.policies --preset femnist-rotated --seeds 1 --only 'fair;fair-cover' --target 0.6
 
-Medians over the seeds. A split counts where the run ended with exactly the planted groups. Thresholds are fixed: it is
-about scheduling, and automatic splitting comes a few rounds sooner under all of them.
+Medians over the seeds. A split counts where the run ended with exactly the planted groups. The method is
+norm-thresholds: it is about scheduling, and cross-evaluation comes a few rounds sooner under all of them.
 """
 
 import argparse

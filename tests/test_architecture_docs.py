@@ -3,6 +3,8 @@
 import ast
 import operator
 import re
+import shlex
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 import fedclade
 from fedclade.config import Config
+from tiny_runs import fedclade as run_command
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(fedclade.__file__).parent
@@ -106,3 +109,28 @@ def test_the_picture_has_the_steps_of_the_server_in_their_order():
     in_step = [name for name in shown if re.search(rf"\.{name}\(", step)]
     assert in_step == sorted(in_step, key=lambda name: step.index(f".{name}("))
     assert [name for name in ("regrouped", "averaged", "rearranged") if name not in carried_out] == []
+
+
+def example_command(path: Path) -> list[str]:
+    """The command that examples/README.md shows for a file, as words."""
+    rows = (ROOT / "examples" / "README.md").read_text("utf-8").splitlines()
+    (row,) = [row for row in rows if row.startswith(f"| [{path.name}]({path.name}) |")]
+    (command,) = re.findall(r"`fedclade ([^`]+)`", row)
+    return shlex.split(command)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("own_*.py")), ids=lambda path: path.stem)
+def test_the_table_of_examples_shows_a_command_of_the_file_itself(path):
+    first_lines = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    own = re.findall(r"fedclade (run .+)", first_lines.replace("\\\n", " "))
+    assert example_command(path) in [shlex.split(command) for command in own]
+
+
+@pytest.mark.parametrize("name", ["own_method", "own_metric"])
+def test_the_command_of_an_example_works_from_its_folder(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    words = example_command(ROOT / "examples" / f"{name}.py")
+    answer = run_command(*words, "--set", "run.rounds=1", "--set", "run.report=false", "--out", tmp_path / "run")
+    assert (answer.code, answer.err) == (0, "")

@@ -170,7 +170,7 @@ def _channels_first(image: np.ndarray) -> np.ndarray:
 
 
 def _own(source: str, train: Labelled, test: Labelled, classes: int, config: Config) -> DeviceData:
-    """Check and join the two shares; some of the training images are held out for trials."""
+    """Check and join the two shares; some of the training images are held out for split tests."""
     where, pairs = f"data = {source!r}", []
     for x, y in (train, test):
         inputs = check_inputs(where, x)
