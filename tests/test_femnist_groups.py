@@ -36,8 +36,8 @@ def test_an_iid_population_of_the_same_size_does_not_split(real_data, tmp_path):
     )
     assert finished.summary["clusters"] == 1
     kinds = finished.events["kind"].tolist()
-    assert "trial" in kinds  # it was tried, and refused
-    assert set(kinds) <= {"trial", "stop"}
+    assert "split-test" in kinds  # it was tried, and refused
+    assert set(kinds) <= {"split-test", "stop"}
 
 
 def test_quickstart_splits_exactly_into_the_planted_groups(tmp_path):
@@ -51,4 +51,4 @@ def test_quickstart_without_groups_does_not_split(tmp_path):
     overrides = ["incongruence.kind=none", "population.partition=iid", "run.rounds=12", "run.evaluate_every=12"]
     finished = run("quickstart", tmp_path / "iid", overrides=overrides)
     assert finished.summary["clusters"] == 1
-    assert "trial" in set(finished.events["kind"])
+    assert "split-test" in set(finished.events["kind"])
