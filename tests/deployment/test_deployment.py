@@ -363,6 +363,13 @@ def test_an_interrupted_run_goes_on_from_its_last_checkpoint_to_the_same_end(tmp
     assert deploy(backwards, {"resume": str(tmp_path / "cut")}).summary == run.summary  # only sends models again
 
 
+def test_a_message_that_finds_nobody_when_time_is_up_is_told_at_once_and_only_once():
+    federation = federations.Federation(grid_of(), "")
+    federation.send(3, TRAIN, 1, {}, {}, 1.0)
+    assert [(reply.device, reply.failure) for reply in federation.replies(until=0.0)] == [(3, "gone")]
+    assert list(federation.replies(until=0.0)) == []
+
+
 # -------------------------------------------------------------------------------- what a user may get wrong
 
 

@@ -352,7 +352,7 @@ DAMAGE = {
     "a page of zeros": (rewrite("run.db", lambda old: old[:8192] + bytes(4096) + old[12288:]), "run.db: damaged"),
     "emptied tables": (rewrite("run.db", lambda old: b""), "ends at round 0, before the checkpoint's 2"),
     "lost tables": (lambda folder: (folder / "run.db").unlink(), "ends at round 0, before the checkpoint's 2"),
-    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 2): run it anew"),
+    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 3): run it anew"),
     "no TOML": (rewrite("config.toml", lambda old: b"[run"), "config.toml: not valid TOML"),
     "lost config": (lambda folder: (folder / "config.toml").unlink(), "no run here (config.toml is missing)"),
 }

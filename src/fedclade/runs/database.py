@@ -14,7 +14,7 @@ from fedclade.core.errors import UserError
 from fedclade.core.records import EvaluationRecord, RoundRecord
 from fedclade.metrics.outcome import Outcome, known
 
-FORMAT = 2  # of run.db; another one is not read
+FORMAT = 3  # of run.db; another one is not read
 SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
