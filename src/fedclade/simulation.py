@@ -33,7 +33,7 @@ from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.registry import every_round, find_metrics
 from fedclade.models import build_model
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
-from fedclade.report.page import write_run_page
+from fedclade.report.page import RunPage
 from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
 from fedclade.scheduling.constraints import check_plan
@@ -133,16 +133,14 @@ def conduct(
 def record_run(
     parts: Parts, writer: RunWriter, state: State, listeners: Sequence[Listener], stop_requested: StopRequested
 ) -> Run:
-    """Conduct a run into its directory, and write its page."""
+    """Conduct a run into its directory; its page is written at the end, if the config wants one."""
+    pages = [RunPage(writer.folder)] if parts.config.run.report else []
     try:
-        conduct(parts, state, [Recorder(parts, writer), *listeners], stop_requested)
+        conduct(parts, state, [Recorder(parts, writer), *listeners, *pages], stop_requested)
     finally:
         writer.close()
         parts.server.fleet.close()
-    finished = Run(writer.folder)
-    if parts.config.run.report:
-        write_run_page(finished)
-    return finished
+    return Run(writer.folder)
 
 
 def _told(parts: Parts, state: State, record: RoundRecord) -> Mapping[Metric, float]:

@@ -96,7 +96,7 @@ def progress(folder, *overrides: str, **console: object) -> str:
     experiment = tiny(*overrides)
     out = Console(file=io.StringIO(), width=160, **console)
     with terminal.ProgressDisplay(out, experiment.config.run.rounds) as display:
-        experiment.run(folder, on_round=display)
+        experiment.run(folder, listeners=[display])
     return out.file.getvalue()
 
 

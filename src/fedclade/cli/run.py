@@ -17,7 +17,7 @@ from fedclade.cli.progress import failures_told, say, say_round
 from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
-    from fedclade.report.listener import OnRound, Progress
+    from fedclade.report.listener import Listener
     from fedclade.runs import Run
     from fedclade.simulation import Experiment
 
@@ -88,15 +88,16 @@ def _experiment(
 @contextlib.contextmanager
 def _telling(
     experiment: "Experiment", folder: Path, form: Form, silent: bool, tensorboard: bool
-) -> "Iterator[OnRound]":
-    """Whatever is to be told of each round: to a person or a program, and to TensorBoard."""
+) -> "Iterator[list[Listener]]":
+    """Who listens to the run: a person or a program, and TensorBoard."""
     from fedclade.report import terminal
+    from fedclade.report.listener import Calls
 
-    config, listeners = experiment.config, list["OnRound"]()
+    config, listeners = experiment.config, list["Listener"]()
     with contextlib.ExitStack() as stack:
         if form is Form.json:
             say("began", run=str(folder), rounds=config.run.rounds, seed=config.run.seed)
-            listeners.append(say_round)
+            listeners.append(Calls(say_round))
         else:
             screen = console(silent)
             for warning in () if silent else experiment.plan().warnings:
@@ -106,12 +107,7 @@ def _telling(
             from fedclade.report.tensorboard import TensorBoard
 
             listeners.append(stack.enter_context(TensorBoard(folder)))
-
-        def on_round(progress: "Progress") -> None:
-            for listener in listeners:
-                listener(progress)
-
-        yield on_round
+        yield listeners
 
 
 def _simulate(
@@ -120,14 +116,14 @@ def _simulate(
     resuming: bool,
     overwrite: bool,
     signals: Signals,
-    telling: "AbstractContextManager[OnRound]",
+    telling: "AbstractContextManager[list[Listener]]",
 ) -> "Run":
     """Run to the end, or until a signal comes; then say how to go on."""
     try:
-        with signals, telling as on_round:
+        with signals, telling as listeners:
             if resuming:
-                return experiment.resume(folder, on_round=on_round)
-            return experiment.run(folder, overwrite=overwrite, on_round=on_round)
+                return experiment.resume(folder, listeners=listeners)
+            return experiment.run(folder, overwrite=overwrite, listeners=listeners)
     except Interrupted:
         print(f"Stopped; all finished rounds are kept. Go on with: fedclade run --resume {folder}", file=sys.stderr)
         raise

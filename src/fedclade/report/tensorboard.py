@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedclade.core.errors import UserError
-from fedclade.report.listener import Progress
+from fedclade.report.listener import Listener, Progress
 from fedclade.report.terminal import event_lines
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 
-class TensorBoard(contextlib.AbstractContextManager["TensorBoard"]):
+class TensorBoard(Listener, contextlib.AbstractContextManager["TensorBoard"]):
     """Writes ``DIR/tensorboard`` round by round; rounds made again after a resume replace the old ones."""
 
     def __init__(self, folder: Path) -> None:
@@ -23,8 +23,8 @@ class TensorBoard(contextlib.AbstractContextManager["TensorBoard"]):
         self._folder = folder / "tensorboard"
         self._writer: SummaryWriter | None = None
 
-    def __call__(self, progress: Progress) -> None:
-        """After each round."""
+    def round_ended(self, progress: Progress) -> None:
+        """Write the round's numbers and events."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
         if self._writer is None:

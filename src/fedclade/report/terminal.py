@@ -17,6 +17,7 @@ from rich.text import Text
 from fedclade.core.records import RoundRecord
 from fedclade.edge import duration
 from fedclade.metrics import Metric
+from fedclade.report.listener import Listener
 from fedclade.report.listener import Progress as RunProgress
 from fedclade.report.tables import tables
 from fedclade.runs import Run
@@ -233,7 +234,7 @@ def show_placement(found: Placement) -> Iterator[str]:
     yield f"Model       {found.model}"
 
 
-class ProgressDisplay:
+class ProgressDisplay(Listener):
     """A live line on a terminal; elsewhere a plain line now and then and at every event."""
 
     def __init__(self, console: Console, rounds: int) -> None:
@@ -261,8 +262,8 @@ class ProgressDisplay:
         if self._live:
             self._live.stop()
 
-    def __call__(self, progress: RunProgress) -> None:
-        """After each round."""
+    def round_ended(self, progress: RunProgress) -> None:
+        """Tell what happened, and how long it may still take."""
         record, state = progress.record, progress.state
         for line in event_lines(record):
             self._say(line)

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 
 from fedclade.config import fields_of
-from fedclade.core.state import CONVENTIONAL
+from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.tree import Tree
 from fedclade.metrics.fairness import jain
+from fedclade.report.listener import Listener
 from fedclade.report.page.headlines import lead, numbers, tiles
 from fedclade.report.page.shell import Json, made_from, packed, rounded, write_page
 from fedclade.runs import Run
@@ -18,6 +19,17 @@ from fedclade.runs.problem import check_run
 def write_run_page(run: Run) -> Path:
     """Write ``report.html`` into the run's directory, whole or not at all; the run may be going on."""
     return write_page(run.folder / "report.html", "run", run_data(run))
+
+
+class RunPage(Listener):
+    """Writes a run's page when the run has ended and its directory is complete."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def ended(self, state: State, why: str) -> None:
+        """Write it."""
+        write_run_page(Run(self._folder))
 
 
 def run_data(run: Run) -> Json:
