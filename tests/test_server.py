@@ -186,7 +186,8 @@ def test_leaves_partition_the_devices_and_children_their_parent_whoever_is_heard
 # -------------------------------------------------------------------------------- stopping
 
 
-PAPER = ("scheduling.after_stop=greedy", "scheduling.n_greedy=1")
+ALONE = "scheduling.greedy_clusters=1"  # a single cluster has a greedy phase, too
+PAPER = ("scheduling.after_stop=greedy", "scheduling.n_greedy=1", ALONE)
 CALM = [[0.4]] * 3  # mean and max 0.4: below both ε
 
 
@@ -202,7 +203,7 @@ CALM = [[0.4]] * 3  # mean and max 0.4: below both ε
     ],
 )
 def test_after_its_stop_a_cluster_hears_only_whom_phase_2_lets_go_on(overrides, phase2):
-    server = make(CALM, "scheduling.after_stop=greedy", *overrides, compute=[3, 1, 2])
+    server = make(CALM, "scheduling.after_stop=greedy", ALONE, *overrides, compute=[3, 1, 2])
     state, (first, *later) = play(server, 4)
     assert first.clusters[0].verdict == "stop"
     assert kinds(first) == [("stop", "0")]
@@ -212,9 +213,27 @@ def test_after_its_stop_a_cluster_hears_only_whom_phase_2_lets_go_on(overrides, 
     assert state.tree.nodes["0"].stopped_round == 1
 
 
+@pytest.mark.parametrize("after_stop", ["greedy", "cover", "round-robin", "freeze"])
+@pytest.mark.parametrize("policy", ["fair", "fair-cover"])
+def test_as_long_as_the_root_is_whole_everybody_goes_on_though_it_has_stopped(after_stop, policy):
+    server = make(CALM, f"scheduling.after_stop={after_stop}", f"scheduling.policy={policy}")
+    state, records = play(server, 3)
+    assert [heard(record) for record in records] == [[0, 1, 2]] * 3
+    assert [record.clusters[0].verdict for record in records] == ["stop", "stopped", "stopped"]
+    assert model(state) == [0.4]
+
+
+def test_a_whole_root_that_has_stopped_may_still_split():
+    # nobody pulls hard at first: at most 0.1 · 4; then they do, around a mean of 0
+    server = make(LINE, *PAPER[:2], pull=lambda round_: 0.1 if round_ == 1 else 1.0)
+    state, (first, second) = play(server, 2)
+    assert (kinds(first), kinds(second)) == ([("stop", "0")], [("reopen", "0"), ("split", "0")])
+    assert clusters(state) == {"0.0": (0, 1), "0.1": (2, 3)}
+
+
 @pytest.mark.parametrize(("after_stop", "moved"), [("cover", 0.325), ("greedy", 0.4), ("round-robin", 0.4)])
 def test_after_a_stop_cover_counts_an_update_by_its_share_of_the_clusters_data(after_stop, moved):
-    few = (f"scheduling.after_stop={after_stop}", "scheduling.n_greedy=1")
+    few = (f"scheduling.after_stop={after_stop}", "scheduling.n_greedy=1", ALONE)
     server = make([[0.4], [0.3], [0.2]], *few, samples=[1, 2, 1], compute=[1, 2, 3], script={2: np.array([0])})
     state, _ = play(server, 1)
     assert model(state) == [0.3]
@@ -263,9 +282,10 @@ def test_a_recheck_that_hears_too_few_to_judge_leaves_the_cluster_stopped():
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
-        (["scheduling.after_stop=freeze"], "stopped"),
-        (["scheduling.after_stop=freeze", "scheduling.recheck_every=5"], None),
-        (["scheduling.after_stop=freeze", "scheduling.policy=random"], None),
+        (["scheduling.after_stop=freeze", ALONE], "stopped"),
+        (["scheduling.after_stop=freeze"], None),  # as long as the root is whole, everybody goes on
+        (["scheduling.after_stop=freeze", ALONE, "scheduling.recheck_every=5"], None),
+        (["scheduling.after_stop=freeze", ALONE, "scheduling.policy=random"], None),
         (["run.end=stopped"], "stopped"),
         (["run.end=stopped", "scheduling.policy=random"], "stopped"),
         ([], None),

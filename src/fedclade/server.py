@@ -22,7 +22,7 @@ from fedclade.edge import Edge
 from fedclade.fleet.evaluation import evaluated
 from fedclade.fleet.fleet import Arrival, Cost, Fleet
 from fedclade.fleet.mishaps import mishaps, not_finite
-from fedclade.scheduling.planner import Plan, Planner, cluster_views
+from fedclade.scheduling.planner import Plan, Planner, cluster_views, greedy_phase
 
 
 class Server:
@@ -87,9 +87,11 @@ class Server:
         config = self.config
         if state.round >= config.run.rounds:
             return "rounds"
-        if all(leaf.stopped_round is not None for leaf in state.tree.leaves()):
-            frozen = config.scheduling.after_stop == "freeze" and not config.scheduling.recheck_every
-            if config.run.end == "stopped" or (self.planner.policy.name.startswith("fair") and frozen):
+        leaves = state.tree.leaves()
+        if all(leaf.stopped_round is not None for leaf in leaves):
+            few = config.scheduling.after_stop == "freeze" and greedy_phase(config.scheduling, len(leaves))
+            nobody = few and not config.scheduling.recheck_every and self.planner.policy.name.startswith("fair")
+            if config.run.end == "stopped" or nobody:
                 return "stopped"
         return None
 
@@ -153,8 +155,7 @@ class Server:
         )
 
     def _carried_out(self, heard: State, decided: Decisions, arrival: Arrival) -> State:
-        holding = self.config.scheduling.after_stop == "cover"
-        after = averaged(heard, regrouped(heard, decided), arrival, decided.left_out, holding=holding)
+        after = averaged(heard, regrouped(heard, decided), arrival, decided.left_out, self.config.scheduling)
         return rearranged(after, decided)
 
     def _clocked(self, before: State, after: State, arrival: Arrival, asking: Cost) -> State:

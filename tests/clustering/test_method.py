@@ -22,6 +22,7 @@ from fedclade.clustering.method import (
     regrouped,
 )
 from fedclade.clustering.methods.cross_evaluation import CrossEvaluation
+from fedclade.config import SchedulingConfig
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT, Tree
@@ -77,11 +78,13 @@ def test_a_cluster_that_goes_on_again_may_be_split_at_once():
 
 # -------------------------------------------------------------------------------- averaging
 
+PLAIN, COVER = SchedulingConfig(after_stop="greedy"), SchedulingConfig(after_stop="cover")
+
 
 def test_each_cluster_is_moved_by_its_own_members_updates_weighted_by_their_data():
     state = two_leaves()
     arrival = arrival_of({0: [3], 1: [6], 2: [1], 4: [-1]})
-    after = averaged(state, state, arrival, NOBODY, holding=False)
+    after = averaged(state, state, arrival, NOBODY, PLAIN)
     # 1 + (1·3 + 2·6) / 3 = 6; 6 + (3·1 - 5·1) / 8 = 5.75, device 3 was not heard
     assert numbers(after) == {"0": 0, "0.0": 6, "0.1": 5.75}
     assert numbers(state)["0.0"] == 1
@@ -89,14 +92,14 @@ def test_each_cluster_is_moved_by_its_own_members_updates_weighted_by_their_data
 
 def test_a_cluster_of_which_nobody_was_heard_keeps_its_model():
     state = two_leaves()
-    assert numbers(averaged(state, state, arrival_of({3: [2]}), NOBODY, holding=False)) == {"0": 0, "0.0": 1, "0.1": 8}
-    assert numbers(averaged(state, state, arrival_of({}), NOBODY, holding=True)) == numbers(state)
+    assert numbers(averaged(state, state, arrival_of({3: [2]}), NOBODY, PLAIN)) == {"0": 0, "0.0": 1, "0.1": 8}
+    assert numbers(averaged(state, state, arrival_of({}), NOBODY, COVER)) == numbers(state)
 
 
 def test_updates_left_out_count_neither_in_the_sum_nor_in_the_weights():
     state = two_leaves()
     arrival = arrival_of({0: [3], 1: [600], 2: [1]})
-    after = averaged(state, state, arrival, ids(1, 3), holding=False)
+    after = averaged(state, state, arrival, ids(1, 3), PLAIN)
     assert numbers(after) == {"0": 0, "0.0": 4, "0.1": 7}
 
 
@@ -104,7 +107,7 @@ def test_a_cluster_just_split_is_averaged_once_more_as_a_whole_beside_its_childr
     state = two_leaves()
     arrival = arrival_of({1: [5], 2: [3], 3: [-3], 4: [0.6]})
     decided = Decisions(splits=(NewSplit("0.1", (ids(2), ids(3, 4))),))
-    after = averaged(state, regrouped(state, decided), arrival, NOBODY, holding=False)
+    after = averaged(state, regrouped(state, decided), arrival, NOBODY, PLAIN)
     # the parent: 6 + (3·3 - 4·3 + 5·0.6) / 12; the children: 6 + 3, and 6 + (-4·3 + 5·0.6) / 9
     assert numbers(after) == {"0": 0, "0.0": 6, "0.1": 6, "0.1.0": 9, "0.1.1": 5}
     assert after.conventional is None  # only at the first split of all
@@ -113,10 +116,10 @@ def test_a_cluster_just_split_is_averaged_once_more_as_a_whole_beside_its_childr
 def test_the_conventional_model_is_the_roots_as_it_stands_at_the_first_split():
     state = state_of(Tree.planted(3), {ROOT: [1]}, samples=[1, 1, 2])
     decided = Decisions(splits=(NewSplit(ROOT, (ids(0, 1), ids(2))),), models={"0.1": model_of(50)})
-    after = averaged(state, regrouped(state, decided), arrival_of({0: [4], 2: [1]}), NOBODY, holding=False)
+    after = averaged(state, regrouped(state, decided), arrival_of({0: [4], 2: [1]}), NOBODY, PLAIN)
     assert numbers(after) == {"0": 3, "0.0": 5, "0.1": 51}  # 1 + (4 + 2·1) / 3; device 1 was not heard
     assert after.conventional.tolist() == [3]
-    again = averaged(after, after, arrival_of({0: [1]}), NOBODY, holding=False)
+    again = averaged(after, after, arrival_of({0: [1]}), NOBODY, PLAIN)
     assert again.conventional.tolist() == [3]
 
 
@@ -124,14 +127,14 @@ def test_the_conventional_model_is_the_roots_as_it_stands_at_the_first_split():
 def test_after_a_stop_an_update_may_count_by_its_share_of_all_the_clusters_data(holding, model):
     state = two_leaves()
     state = replace(state, tree=state.tree.with_stop("0.0", 1))
-    after = averaged(state, state, arrival_of({0: [9], 4: [1]}), NOBODY, holding=holding)
+    after = averaged(state, state, arrival_of({0: [9], 4: [1]}), NOBODY, COVER if holding else PLAIN)
     assert numbers(after) == {"0": 0, "0.0": model, "0.1": 7}  # the other one goes on as ever
 
 
 def test_a_cluster_that_stops_in_this_round_is_averaged_as_it_was_trained():
     state = two_leaves()
     stopped = regrouped(state, Decisions(stops={"0.0": {}}))
-    assert numbers(averaged(state, stopped, arrival_of({0: [9]}), NOBODY, holding=True))["0.0"] == 10
+    assert numbers(averaged(state, stopped, arrival_of({0: [9]}), NOBODY, COVER))["0.0"] == 10
 
 
 @given(st.integers(0, 9999), st.integers(2, 9), st.booleans())
@@ -148,7 +151,7 @@ def test_averaging_is_that_of_a_plain_loop_whoever_is_heard_and_whatever_splits(
     updates = {int(device): rng.normal(size=2).tolist() for device in heard}
     left_out = heard[rng.random(len(heard)) < 0.2]
     before = regrouped(state, decided)
-    after = averaged(state, before, arrival_of(updates), left_out, holding=holding)
+    after = averaged(state, before, arrival_of(updates), left_out, COVER if holding else PLAIN)
     for name in ("0.0", "0.1", "0.2", "0.0.0", "0.0.1"):
         members = before.tree.members(name)
         mine = [device for device in members.tolist() if device in heard and device not in left_out]

@@ -140,7 +140,7 @@ def test_where_a_policy_chooses_by_norms_everybody_uploads_and_some_count(tmp_pa
 def test_a_round_is_given_up_at_the_deadline_of_its_plan(tmp_path):
     shrinking = ("scheduling.deadline_seconds=500", "scheduling.deadline_final_seconds=100")
     stopping = ("scheduling.after_stop=cover", "norm_thresholds.epsilon1=5", "norm_thresholds.epsilon2=6")
-    deployed, _ = deployment(*shrinking, *stopping)
+    deployed, _ = deployment(*shrinking, *stopping, "scheduling.greedy_clusters=1")
     run = deployed.run(tmp_path / "run")
     lines = [json.loads(line) for line in (run.folder / "messages.jsonl").read_text("utf-8").splitlines()]
     told = [line["deadline_seconds"] for line in lines if line["kind"] == "round"]

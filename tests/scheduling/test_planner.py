@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedclade import UserError
 from fedclade.config import SchedulingConfig
 from fedclade.core.links import Links
-from fedclade.scheduling import ClusterView, Planner, Policy, cluster_views, plan_timeline, recheck_due
+from fedclade.scheduling import ClusterView, Planner, Policy, cluster_views, plan_timeline
 
 NOBODY = np.zeros(0, dtype=np.int64)
 
@@ -102,11 +102,21 @@ class Leaf:
 )
 def test_a_stopped_cluster_is_open_again_every_so_many_rounds(every, due):
     config = SchedulingConfig(recheck_every=every)
-    assert [round_ for round_ in range(1, 9) if recheck_due(config, 3, round_)] == due
     for round_ in range(1, 9):
         going, stopped = cluster_views([Leaf((0, 2)), Leaf((1,), stopped_round=3)], config, round_)
         assert (going.members.tolist(), going.open, going.stopped) == ([0, 2], True, False)
         assert (stopped.members.tolist(), stopped.open, stopped.stopped) == ([1], round_ in due, True)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "least", "greedy"), [(1, 2, False), (1, 1, True), (2, 2, True), (2, 3, False), (3, 2, True)]
+)
+def test_stopped_clusters_let_only_a_few_go_on_once_there_are_enough_of_them(clusters, least, greedy):
+    leaves = [Leaf((device,), stopped_round=3) for device in range(clusters)]
+    views = cluster_views(
+        [*leaves, Leaf(())], SchedulingConfig(greedy_clusters=least), 5
+    )  # an empty one does not count
+    assert [(view.open, view.stopped) for view in views] == [(not greedy, greedy)] * clusters
 
 
 @pytest.mark.parametrize(("stopped", "deadline"), [([], 8), ([0], 6.5), ([1], 3.5), ([0, 1], 2)])

@@ -88,7 +88,9 @@ def test_the_same_config_gives_the_same_report(report):
 
 
 def test_where_a_stopped_cluster_goes_on_with_one_device_its_bound_ends():
-    fair = configuration.load(SMALL, [*GREEDY, "norm_thresholds.epsilon2=3.0", "run.rounds=30"])
+    fair = configuration.load(
+        SMALL, [*GREEDY, "norm_thresholds.epsilon2=3.0", "run.rounds=30", "scheduling.greedy_clusters=1"]
+    )
     alone = check_bounds(fair)  # stops without a split
     (cluster,) = alone.clusters
     ended = np.isnan(cluster.curve.theorem)

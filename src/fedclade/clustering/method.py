@@ -10,13 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedclade.config import Config
+from fedclade.config import Config, SchedulingConfig
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT, Tree
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet
 from fedclade.fleet.questions import Question
+from fedclade.scheduling.planner import greedy_phase
 
 Answer = TypeVar("Answer")
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
@@ -201,15 +202,16 @@ def regrouped(state: State, decided: Decisions) -> State:
     return replace(state, tree=tree, models=models, method=decided.method)
 
 
-def averaged(before: State, after: State, arrival: Arrival, left_out: Ints, *, holding: bool) -> State:
+def averaged(before: State, after: State, arrival: Arrival, left_out: Ints, config: SchedulingConfig) -> State:
     """With the fresh updates of its members added to every cluster's model, weighted by D_k (line 16).
 
     ``before`` has the clusters as they trained, ``after`` as they are now. A cluster that was just split is averaged
-    once more as a whole, beside its children. With ``holding``, an update to a cluster that had stopped counts by its
-    share of all the cluster's data, so that the few devices that go on do not drag its model along.
+    once more as a whole, beside its children. With ``after_stop = "cover"``, an update to a cluster that had stopped
+    counts by its share of all the cluster's data, so that the few devices that go on do not drag its model along.
     """
     heard = np.setdiff1d(arrival.heard, left_out)
     leaves = before.tree.leaves()
+    holding = config.after_stop == "cover" and greedy_phase(config, len(leaves))
     held = {leaf.name for leaf in leaves if holding and leaf.stopped_round is not None}
     parents = [leaf.name for leaf in leaves]
     children = [child for name in parents for child in after.tree.nodes[name].children]

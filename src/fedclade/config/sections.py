@@ -227,6 +227,12 @@ class SchedulingConfig(Section):
         "nobody",
     )
     n_greedy: int = Field(3, ge=1, description="devices that go on in a stopped cluster; the paper's is 1")
+    greedy_clusters: int = Field(
+        2,
+        ge=1,
+        description="clusters there must be before stopped ones let only a few go on: as long as the root is whole, "
+        "everybody does (Algorithm 1, lines 2 to 5); 1: also where there is only one",
+    )
     recheck_every: int = Field(
         0, ge=0, description="rounds after which a stopped cluster is heard in full again; 0: never"
     )

@@ -4,7 +4,7 @@ from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation import ALLOCATIONS
 from fedclade.scheduling.allocation.rule import Rule, allocate, find_rule, rule
 from fedclade.scheduling.allocation.slots import Allocation, Effort, Slots
-from fedclade.scheduling.planner import Plan, Planner, cluster_views, recheck_due
+from fedclade.scheduling.planner import Plan, Planner, cluster_views, greedy_phase, heard_in_full
 from fedclade.scheduling.policies.policy import ClusterView, Policy, Situation, find_policy, policy, policy_names
 from fedclade.scheduling.timeline import ORDERS, Order, plan_timeline
 
@@ -26,9 +26,10 @@ __all__ = [
     "cluster_views",
     "find_policy",
     "find_rule",
+    "greedy_phase",
+    "heard_in_full",
     "plan_timeline",
     "policy",
     "policy_names",
-    "recheck_due",
     "rule",
 ]

@@ -168,21 +168,32 @@ class Cluster(Protocol):
 
 def cluster_views(clusters: Iterable[Cluster], config: SchedulingConfig, round_: int) -> tuple[ClusterView, ...]:
     """The clusters as a policy sees them in a round: those that have members."""
+    there = [cluster for cluster in clusters if cluster.devices]
     return tuple(
         ClusterView(
             np.array(cluster.devices),
-            open=cluster.stopped_round is None or recheck_due(config, cluster.stopped_round, round_),
-            stopped=cluster.stopped_round is not None,
+            open=heard_in_full(config, cluster, len(there), round_),
+            stopped=cluster.stopped_round is not None and greedy_phase(config, len(there)),
         )
-        for cluster in clusters
-        if cluster.devices
+        for cluster in there
     )
 
 
-def recheck_due(config: SchedulingConfig, stopped_round: int, round_: int) -> bool:
-    """Whether a stopped cluster is heard in full this round."""
-    every = config.recheck_every
-    return every > 0 and round_ > stopped_round and (round_ - stopped_round) % every == 0
+def greedy_phase(config: SchedulingConfig, clusters: int) -> bool:
+    """Whether there are so many clusters that stopped ones let only a few go on (lines 2 to 5)."""
+    return clusters >= config.greedy_clusters
+
+
+def heard_in_full(config: SchedulingConfig, cluster: Cluster, clusters: int, round_: int) -> bool:
+    """Whether all of a cluster's devices are to be heard in a round.
+
+    They are as long as the cluster has not stopped, or there are too few clusters for a greedy phase; and of a stopped
+    one now and then, to see whether it should go on.
+    """
+    stopped, every = cluster.stopped_round, config.recheck_every
+    if stopped is None or not greedy_phase(config, clusters):
+        return True
+    return every > 0 and round_ > stopped and (round_ - stopped) % every == 0
 
 
 def _deadline(config: SchedulingConfig, clusters: tuple[ClusterView, ...], devices: int) -> float | None:

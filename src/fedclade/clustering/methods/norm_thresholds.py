@@ -16,7 +16,7 @@ from fedclade.core.state import State, stack
 from fedclade.core.tree import Node
 from fedclade.fleet.fleet import Arrival, Fleet
 from fedclade.fleet.questions import Evaluate
-from fedclade.scheduling.planner import recheck_due
+from fedclade.scheduling.planner import heard_in_full
 
 
 class NormThresholds(BaseMethod):
@@ -51,7 +51,7 @@ class NormThresholds(BaseMethod):
             norms = cluster_norms(state, arrival, state.tree.members(leaf.name), self.config)
             norms_of[leaf.name] = norms
             stopped = leaf.stopped_round is not None
-            if stopped and not self._rechecked(leaf, norms, state.round):
+            if stopped and not self._rechecked(state, leaf, norms):
                 continue
             settings = self.config.norm_thresholds
             verdict = judge(norms, len(leaf.devices), state.round, settings) if norms.heard else "go-on"
@@ -64,10 +64,12 @@ class NormThresholds(BaseMethod):
                 splits.append(cut)
         return Decisions(state.method, stops, reopens, tuple(splits), norms=norms_of)
 
-    def _rechecked(self, leaf: Node, norms: Norms, round_: int) -> bool:
+    def _rechecked(self, state: State, leaf: Node, norms: Norms) -> bool:
         """Whether a stopped cluster was heard in full in this round, to see whether it should go on."""
-        due = leaf.stopped_round is not None and recheck_due(self.config.scheduling, leaf.stopped_round, round_)
-        return due and enough_heard(norms, len(leaf.devices))
+        clusters = len(state.tree.leaves())
+        return heard_in_full(self.config.scheduling, leaf, clusters, state.round) and enough_heard(
+            norms, len(leaf.devices)
+        )
 
     def _cut(self, state: State, arrival: Arrival, name: str) -> NewSplit | None:
         """Lines 20 to 24: cut the members whose updates are young enough; None if no cut is possible or right."""

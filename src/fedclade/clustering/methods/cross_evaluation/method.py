@@ -20,7 +20,7 @@ from fedclade.core.tree import Node
 from fedclade.edge.latency import local_steps
 from fedclade.fleet.fleet import Arrival, Fleet
 from fedclade.fleet.questions import Evaluate
-from fedclade.scheduling.planner import recheck_due
+from fedclade.scheduling.planner import heard_in_full
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,7 @@ class CrossEvaluation(BaseMethod):
             left_out=np.setdiff1d(arrival.heard, known.without_harm(arrival.heard, settings)),
             norms=norms_of,
         )
-        holding = self.config.scheduling.after_stop == "cover"
-        after = averaged(state, regrouped(state, decided), arrival, decided.left_out, holding=holding)
+        after = averaged(state, regrouped(state, decided), arrival, decided.left_out, self.config.scheduling)
         if review_due(after, settings):
             known, moves = reviewed(after, arrival.heard, settings, talk)
             decided = replace(decided, method=known, moves=moves)
@@ -132,8 +131,7 @@ class CrossEvaluation(BaseMethod):
         """Note the loss; try a cut if it is time for it; stop if nothing moves any more."""
         settings, round_, stopped = self.config.cross_evaluation, state.round, leaf.stopped_round
         present = np.intersect1d(arrival.heard, state.tree.members(leaf.name))
-        at_rest = stopped is not None and not recheck_due(self.config.scheduling, stopped, round_)
-        if len(present) == 0 or at_rest:
+        if len(present) == 0 or not heard_in_full(self.config.scheduling, leaf, len(state.tree.leaves()), round_):
             return Verdict(known_of(state))
         known = self._losses_noted(state, leaf, present, talk)
         loss = float(np.nanmean(known.losses[list(leaf.devices)]))
