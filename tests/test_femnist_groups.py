@@ -1,6 +1,7 @@
 """Whole runs of presets on real data: the planted groups are found, and where there are none, nothing splits."""
 
 import pytest
+from benchmarks.random_cuts import measured
 
 from fedclade import run
 
@@ -52,3 +53,11 @@ def test_quickstart_without_groups_does_not_split(tmp_path):
     finished = run("quickstart", tmp_path / "iid", overrides=overrides)
     assert finished.summary["clusters"] == 1
     assert "split-test" in set(finished.events["kind"])
+
+
+def test_random_cuts_of_writers_pass_only_where_images_are_the_units(real_data, monkeypatch):
+    monkeypatch.setenv("FEDCLADE_DATA", str(real_data))
+    random = measured(9, 31, "FEMNIST, 20 writers")["random"]
+    assert len(random) == 18
+    assert sum(each["images"] < 1e-4 for each in random) > 9
+    assert sum(each["devices"] < 1e-3 for each in random) <= 1  # some writers really are alike

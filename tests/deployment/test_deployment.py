@@ -150,7 +150,7 @@ def test_a_question_of_ones_own_travels_and_one_that_no_device_knows_is_refused(
     assert (answers.value.tolist(), answers.incidents) == (expected.tolist(), ())
     answers = fleet.ask(Unheard(devices))
     assert answers.value.tolist() == [-1, -1]
-    why = "question 'unheard-of': no such kind; known: compare, evaluate, survey"
+    why = "question 'unheard-of': no such kind; known: compare, evaluate, survey, try-cut"
     assert sorted(answers.incidents) == [f"device {k} gave no answer (unheard-of): refused: {why}" for k in (1, 5)]
 
 

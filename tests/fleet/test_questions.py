@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_builders import config, image_set
+from fedclade.core.updates import HeldUpdates
 from fedclade.data import populate
 from fedclade.fleet.answers import Evaluation, Paired, Survey
-from fedclade.fleet.questions import QUESTIONS, Compare, Evaluate, Question, SurveyModels
+from fedclade.fleet.questions import QUESTIONS, Compare, Evaluate, Question, SurveyModels, TryCut
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 
 CLASSES, PIXELS = 3, 4
@@ -87,6 +88,89 @@ def test_an_evaluation_sent_to_each_device_is_that_of_all_together(seed, devices
         means = (right.mean(), losses.mean()) if len(losses) else (0.0, 0.0)
         assert (answer.accuracy[row], answer.loss[row]) == pytest.approx(means)
     np.testing.assert_array_equal(question.looks(answer), answer.samples)
+
+
+def cut_of(seed: int, devices: int, *, left_out: bool) -> tuple[TryCut, np.ndarray, np.ndarray]:
+    """A cut of devices into two children, whose models are made of their updates; the updates and D_k."""
+    rng = np.random.default_rng(seed)
+    start, updates = models_of(seed, 1)[0], models_of(seed + 1, devices)
+    samples, side = rng.integers(1, 9, devices).astype(np.float64), np.arange(devices) % 2 == 1
+    share = np.stack([np.where(part, samples, 0) / samples[part].sum() for part in (~side, side, side | ~side)])
+    models = (start + share @ updates).astype(np.float32)
+    own = share.T if left_out else np.zeros((devices, 3))
+    return (
+        TryCut(models, start, np.arange(devices), side, own, 3.0, HeldUpdates.of(np.arange(devices), updates)),
+        updates,
+        samples,
+    )
+
+
+@given(SEEDS, st.integers(2, 6), st.booleans())
+def test_a_cut_is_judged_by_models_made_without_the_judges_own_update(seed, devices, left_out):
+    examiner, (question, updates, samples) = MadeUp(seed, devices), cut_of(seed, devices, left_out=left_out)
+    answer, side = question.run(examiner), question.side
+    for device in range(devices):
+        others = (np.arange(devices) != device) | (not left_out)
+        made = [question.start.astype(np.float64)] * 3
+        for i, part in enumerate((~side & others, side & others, others)):
+            if part.any():
+                made[i] = question.start + samples[part] / samples[part].sum() @ updates[part]
+        first, second, parent = made
+        images = examiner.positions(device, "validation")
+        fit = {
+            name: np.exp(-examiner.scores(model, images)[1] / 2)
+            for name, model in (
+                ("first", parent + 3 * (first - parent)),
+                ("second", parent + 3 * (second - parent)),
+                ("own", second if side[device] else first),
+                ("parent", parent),
+            )
+        }
+        for found, differences in (
+            (answer.preference, fit["first"] - fit["second"]),
+            (answer.gain, fit["own"] - fit["parent"]),
+        ):
+            counts = np.bincount(examiner.labels(images), minlength=CLASSES)
+            sums = np.bincount(examiner.labels(images), differences, CLASSES)
+            np.testing.assert_array_equal(found.samples[device], counts)
+            np.testing.assert_allclose(found.mean[device], sums / np.maximum(1, counts), atol=1e-4)
+    np.testing.assert_array_equal(question.looks(answer), 4 * answer.gain.samples.sum(axis=1))
+    assert question.models_sent == 3
+
+
+@given(SEEDS, st.integers(2, 6), st.booleans())
+def test_a_cut_sent_to_each_device_is_that_of_all_together(seed, devices, left_out):
+    examiner, (question, updates, _) = MadeUp(seed, devices), cut_of(seed, devices, left_out=left_out)
+    answer, found = question.run(examiner), question.nothing(CLASSES)
+    for device in range(devices):
+        facts, arrays = question.part(device)
+        there = TryCut.read(json.loads(json.dumps(facts)), {**arrays, "own_update": updates[device]}, device)
+        question.take(found, device, *there.reply(there.run(examiner)))
+    for name in ("preference", "gain"):
+        for field, value in vars(getattr(answer, name)).items():
+            np.testing.assert_allclose(getattr(getattr(found, name), field), value, atol=1e-6)
+
+
+def test_a_device_that_keeps_no_update_cannot_leave_it_out():
+    question, *_ = cut_of(1, 4, left_out=True)
+    with pytest.raises(ValueError, match="no update of this round is kept"):
+        TryCut.read(*question.part(0), 0)
+    question, *_ = cut_of(1, 4, left_out=False)
+    assert TryCut.read(*question.part(0), 0).updates is None  # it need not
+
+
+@pytest.mark.parametrize("name", ["preference.samples", "preference.mean", "gain.squares"])
+@pytest.mark.parametrize(
+    "wrong", [np.full(CLASSES, np.nan), np.full(CLASSES, -1), np.zeros(CLASSES + 1), np.array("a")]
+)
+def test_what_cannot_be_an_opinion_of_a_cut_is_refused_and_leaves_no_trace(name, wrong):
+    examiner, (question, *_) = MadeUp(1, 4), cut_of(1, 4, left_out=False)
+    facts, arrays = question.reply(question.run(examiner))
+    arrays |= {name: wrong}
+    answer = question.nothing(CLASSES)
+    with pytest.raises(ValueError, match="must be"):
+        question.take(answer, 0, facts, arrays)
+    assert not answer.gain.samples.any()
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(1, 4), st.integers(1, 9), SHARES)

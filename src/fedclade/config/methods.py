@@ -40,6 +40,12 @@ class CrossEvaluationConfig(Section):
     level: float = Field(
         0.0001, gt=0, lt=0.5, description="how often, at most, a cut is accepted by chance (p-value of a split test)"
     )
+    units: Literal["images", "devices"] = Field(
+        "images",
+        description="what a split test counts as independent; 'devices' also leaves each device's own update out of "
+        "the models it judges: for data in which every device differs, e.g. by writer; where labels are skewed it "
+        "finds fewer groups",
+    )
     patience: int = Field(10, ge=1, description="rounds without progress on held-out data after which a cluster stops")
     review_every: int = Field(
         3, ge=0, description="rounds after which devices may change, and clusters merge; 0: never"

@@ -60,6 +60,14 @@ class Paired:
 
 
 @dataclass(frozen=True)
+class CutOpinion:
+    """What devices think of a cut: of one child's model against the other's, and of their own child's."""
+
+    preference: Paired  # how much better the first child's model fits than the second child's
+    gain: Paired  # how much better their own child's model fits than their parent's
+
+
+@dataclass(frozen=True)
 class Survey:
     """What devices said of models: their mean misfit by class."""
 

@@ -25,7 +25,7 @@ from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT
 from fedclade.data import Population
 from fedclade.fleet.attacks import HostileTrainer
-from fedclade.fleet.questions import Compare
+from fedclade.fleet.questions import TryCut
 from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.simulated.trainer import Trainer
@@ -172,8 +172,9 @@ def test_a_tests_models_are_made_of_all_members_last_updates_where_these_are_kep
         return test(self, state, *given)
 
     def noted(question):
-        if isinstance(question, Compare):
+        if isinstance(question, TryCut):
             models.append(question.models)
+            assert not question.share.any()  # nothing is left out unless it is asked for
         return ask(question)
 
     monkeypatch.setattr(Proposals, "_test", on_test)
@@ -181,8 +182,7 @@ def test_a_tests_models_are_made_of_all_members_last_updates_where_these_are_kep
     before = state = server.initial_state()
     while not models:
         before, state = state, play(server, state, 1)[0]
-    apart, tried = models[:2]
-    np.testing.assert_allclose(apart, tried[2] + DEFAULTS.children_apart * (tried[:2] - tried[2]), atol=1e-6)
+    tried = models[0]
     tested = states[-1]  # before that, too few of one side were there
     heard = np.flatnonzero(tested.last_heard > 0)
     assert len(heard) > 6

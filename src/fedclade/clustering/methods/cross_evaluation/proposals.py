@@ -14,14 +14,13 @@ from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
-from fedclade.core.arrays import Bools, Ints, Singles
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.random import generator
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import Node
-from fedclade.core.updates import Updates
 from fedclade.fleet.fleet import Arrival
-from fedclade.fleet.questions import Compare, SurveyModels
+from fedclade.fleet.questions import SurveyModels, TryCut
 
 Basis: TypeAlias = Literal["affinity", "similarity"]  # whose training helps whom; the directions of updates
 
@@ -117,8 +116,7 @@ class Proposals:
     def _test(self, state: State, leaf: Node, devices: Ints, side: Bools, cuts: float) -> SplitTest | None:
         """Both children's models, and their parent's, on the held-out images of the devices just heard.
 
-        The models are made of all members' last updates, where these are kept whole: that is for the test alone. To
-        tell the groups, the children's are set apart further than one round's training does.
+        The models are made of all members' last updates, where these are kept whole: that is for the test alone.
         """
         settings = self._settings
         here = np.isin(devices, self._arrival.heard)
@@ -131,16 +129,18 @@ class Proposals:
         parts = devices[~side], devices[side], devices
         sound = [known.without_harm(part, settings) for part in parts]  # another kind looks like harm before the cut
         used = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
-        models = np.stack([_moved(state, leaf.name, updates, part) for part in used])
-        first, own = np.zeros_like(asked), asked_side.astype(np.int64)
-        apart = models[2] + np.float32(settings.children_apart) * (models[:2] - models[2])
-        preference = self._talk.ask(Compare(apart, asked, first, first + 1))
-        gains = self._talk.ask(Compare(models, asked, own, first + 2))
-        return SplitTest.of(asked_side, preference, gains, cuts, settings.shared_classes)
+        share = np.stack([_shares(state, part) for part in used])
+        start = state.models[leaf.name]
+        moves = [updates.sums(part, part * 0, of[part], 1)[0] for part, of in zip(used, share, strict=True)]
+        models = np.asarray(start + np.stack(moves), dtype=np.float32)
+        own = share[:, asked].T if settings.units == "devices" else np.zeros((len(asked), len(models)))
+        question = TryCut(models, start, asked, asked_side, own, settings.children_apart, self._arrival.updates)
+        opinion = self._talk.ask(question)
+        return SplitTest.of(asked_side, opinion.preference, opinion.gain, cuts, settings)
 
 
-def _moved(state: State, name: str, updates: Updates, devices: Ints) -> Singles:
-    """A cluster's model moved by some devices' updates, weighted by D_k."""
-    shares = state.samples[devices] / state.samples[devices].sum()
-    move = updates.sums(devices, np.zeros(len(devices), dtype=np.int64), shares, 1)[0]
-    return np.asarray(state.models[name] + move, dtype=np.float32)
+def _shares(state: State, devices: Ints) -> Floats:
+    """Each device's weight in a model made of the updates of these: by D_k; 0 for the others."""
+    shares = np.zeros(state.devices)
+    shares[devices] = state.samples[devices] / state.samples[devices].sum()
+    return shares
