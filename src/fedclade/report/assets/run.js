@@ -131,12 +131,14 @@ chart("accuracy-chart", () => {
   } };
 });
 
-byId("norms-line").textContent =
-  "Solid: length of a cluster's mean update. Dotted: its largest single update. " + (DATA.epsilons.length
-    ? "A cluster splits when the mean is small (below ε1) while someone still pulls hard (above ε2); " +
-      "it stops when both are below their line."
-    : "They decide nothing here: a cluster splits when its devices' held-out images ask for it, and stops when its loss on " +
-      "them stands still.");
+const NORMS = {
+  "norm-thresholds": "A cluster splits when the mean is small (below ε1) while someone still pulls hard (above ε2); " +
+    "it stops when both are below their line.",
+  "cross-evaluation": "They decide nothing here: a cluster splits when its devices' held-out images ask for it, and stops " +
+    "when its loss on them stands still.",
+};
+byId("norms-line").textContent = "Solid: length of a cluster's mean update. Dotted: its largest single update. " +
+  (NORMS[DATA.method] ?? `They are shown to compare methods; ${DATA.method} decides in its own way.`);
 chart("norms-chart", () => {
   const traces = [];
   for (const [node, of] of Object.entries(clusters)) {

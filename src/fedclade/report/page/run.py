@@ -40,7 +40,9 @@ def run_data(run: Run) -> Json:
     participation = _participation(uploads, len(devices))
     continued = config.run.conventional == "continued"
     return {
-        "name": f"{run.folder.resolve().name}: {len(devices)} devices, policy {config.scheduling.policy}",
+        "name": f"{run.folder.resolve().name}: {len(devices)} devices, policy {config.scheduling.policy}, "
+        f"method {config.clustering.method}",
+        "method": config.clustering.method,
         "lead": lead(run),
         "finished": run.finished,
         "banner": f"Not finished: {len(rounds)} of {config.run.rounds} rounds so far."
