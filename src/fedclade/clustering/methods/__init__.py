@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from pkgutil import iter_modules
 
 from fedclade.clustering.method import Method
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, near_miss
+from fedclade.core.plugins import load, members, near_miss
 
 PARTS = ("init", "grown", "before_training", "screen", "after_training", "save", "load")
 
 
 def method_names() -> list[str]:
     """All methods that ship with fedclade."""
-    return sorted(module.name.replace("_", "-") for module in iter_modules(__path__))
+    return sorted(members(__name__))
 
 
 def find_method(config: Config, groups: Ints | None = None) -> Method:
@@ -27,8 +26,8 @@ def find_method(config: Config, groups: Ints | None = None) -> Method:
         if not callable(found):
             raise UserError(f"clustering.method = {name!r}: must be a class or function of (config, groups)")
         factory = found
-    elif name in method_names():
-        factory = import_module(f"{__name__}.{name.replace('-', '_')}").METHOD
+    elif name in (known := members(__name__)):
+        factory = import_module(known[name]).METHOD
     else:
         raise UserError(f'clustering.method = "{name}": no such method; {near_miss(name, method_names())}')
     method = factory(config, groups)
