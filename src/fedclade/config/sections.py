@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, PlainSerializer, Strict, model_validator
 
@@ -11,6 +11,7 @@ from fedclade.config.methods import CrossEvaluationConfig, IfcaConfig, NormThres
 from fedclade.config.section import Section
 
 Relaxed = Strict(False)  # TOML has lists, no tuples
+TraceEnd: TypeAlias = Literal["repeat", "hold", "refuse"]
 
 
 class Complaint(ValueError):
@@ -175,6 +176,18 @@ class EdgeConfig(Section):
     bits_per_parameter: int = Field(32, ge=1, description="ξ = this x parameters")
     downlink_bps: float | None = Field(None, gt=0, description="rate at which each model is multicast; unset: free")
     capacitance: float = Field(1e-28, ge=0, description="κ of the computing energy κ·cycles·f²")
+    trace: str | None = Field(
+        None,
+        description="CSV file with each link's gain or rate by device and round, instead of drawn ones; see "
+        "docs/traces.md",
+    )
+    device_trace: str | None = Field(
+        None, description="CSV file that says by device and round how fast each computes and whether it is there"
+    )
+    trace_end: TraceEnd = Field(
+        "repeat",
+        description="after the last round of a trace: begin it again, stay at its last round, or refuse longer runs",
+    )
 
     @property
     def subchannels(self) -> int:

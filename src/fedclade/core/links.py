@@ -45,7 +45,8 @@ class Uplink:
         """Upload time of each device at these bandwidths and powers; infinite where the link carries nothing."""
         snr = power_w * self.gain / (self.noise_w + self.noise_w_per_hz * bandwidth_hz)
         rate = bandwidth_hz * self.bits_per_nat * np.log1p(snr)
-        return np.divide(self.model_bits, rate, out=np.full_like(rate, np.inf), where=rate > 0)
+        with np.errstate(over="ignore"):
+            return np.divide(self.model_bits, rate, out=np.full_like(rate, np.inf), where=rate > 0)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The radio network: what each device's link is worth this round, and what a round costs it."""
 
 import math
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedclade.core.links import Limits, Links, Uplink
 from fedclade.edge import channel, energy, latency
 from fedclade.edge.availability import Presence
 from fedclade.edge.devices import Devices, dbm_to_watts, draw_devices
+from fedclade.edge.traces import CHANNEL, read_trace
 
 __all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "Uplink", "draw_devices", "plausibility"]
 
@@ -31,47 +33,54 @@ class Edge(Protocol):
 
 
 class SimulatedEdge:
-    """Devices drawn once, fading drawn each round."""
+    """Devices drawn once, fading drawn each round; or what traces say of them."""
 
     def __init__(self, config: Config, samples: Ints, bits_per_sample: int, parameters: int) -> None:
-        self._config, self._seed = config.edge, config.run.seed
-        self.subchannels = config.edge.subchannels
-        self.model_bits = float(config.edge.bits_per_parameter * parameters)
-        self.devices = draw_devices(config.edge, len(samples), config.run.seed)
-        self._presence = Presence(config.edge, len(samples), config.run.seed)
-        cycles = latency.compute_cycles(config.edge, config.training.epochs, samples, bits_per_sample)
-        self._compute_seconds = latency.compute_seconds(cycles, self.devices.cpu_hz)
-        self._compute_range = (cycles / config.edge.cpu_max_hz, cycles / config.edge.cpu_min_hz)
-        self._compute_joules = energy.compute_joules(config.edge.capacitance, cycles, self.devices.cpu_hz)
+        edge, count, seed = config.edge, len(samples), config.run.seed
+        self._config = edge
+        self.subchannels = edge.subchannels
+        self.model_bits = float(edge.bits_per_parameter * parameters)
+        self.devices = draw_devices(edge, count, seed)
+        self._presence = Presence(edge, count, seed)
+        self._cycles = latency.compute_cycles(edge, config.training.epochs, samples, bits_per_sample)
+        self._channel: channel.Channel = channel.DrawnChannel(edge, self.devices.distance_m, seed)
+        if edge.trace is not None:
+            found = read_trace("edge.trace", edge.trace, CHANNEL, count, edge.trace_end, config.run.rounds)
+            self._channel = channel.TracedChannel(edge, found)
+            self.devices = replace(self.devices, distance_m=np.full(count, np.nan))  # a trace does not tell it
 
     def observe(self, round_: int) -> Links:
-        """Draw this round's fading and work out rates, times and energies."""
+        """Work out this round's rates, times and energies."""
         edge, devices = self._config, self.devices
-        gain = channel.path_gain(edge, devices.distance_m)
-        mean_snr = channel.signal_to_noise(devices.power_w, gain, channel.noise_watts(edge))
-        fading = channel.fading_power(edge, len(gain), round_, self._seed)
+        seen = self._channel.gains(round_, devices.power_w)
         away = self._presence.away(round_)
-        snr = np.where(away, 0.0, mean_snr * fading)
+        mean_snr = channel.signal_to_noise(devices.power_w, seen.gain, channel.noise_watts(edge))
+        snr = np.where(away, 0.0, mean_snr * seen.fading)
         rate = channel.rate_bps(edge, snr)
         upload = latency.upload_seconds(self.model_bits, rate)
-        loudest, softest = (
-            latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / devices.power_w)))
-            for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))
-        )
         return Links(
             snr=snr,
             rate_bps=rate,
-            compute_seconds=self._compute_seconds,
+            compute_seconds=latency.compute_seconds(self._cycles, devices.cpu_hz),
             upload_seconds=upload,
-            compute_joules=self._compute_joules,
+            compute_joules=energy.compute_joules(edge.capacitance, self._cycles, devices.cpu_hz),
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
-            limits=Limits(*self._compute_range, loudest, softest),
-            mean_rate_bps=channel.mean_rate_bps(edge, mean_snr),
+            limits=self._limits(snr),
+            mean_rate_bps=seen.mean_rate_bps,
             away=away,
-            lost=fading < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
-            uplink=self._uplink(np.where(away, 0.0, gain * fading)),
+            lost=seen.faded_to < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
+            uplink=self._uplink(np.where(away, 0.0, seen.gain * seen.fading)),
         )
+
+    def _limits(self, snr: Floats) -> Limits:
+        """Times at the ends of the CPU and power ranges, at these signal-to-noise ratios of one round."""
+        edge, cycles = self._config, self._cycles
+        loudest, softest = (
+            latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / self.devices.power_w)))
+            for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))
+        )
+        return Limits(cycles / edge.cpu_max_hz, cycles / edge.cpu_min_hz, loudest, softest)
 
     def _uplink(self, gain: Floats) -> Uplink:
         """Upload time as a function of bandwidth and power, at these gains of one round."""

@@ -5,15 +5,93 @@ never g².
 """
 
 import math
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.special import exp1
 
 from fedclade.config import EdgeConfig
 from fedclade.core.arrays import Floats
+from fedclade.core.errors import UserError
 from fedclade.core.random import generator
+from fedclade.edge.traces import Trace
 
 THERMAL_DBM_PER_HZ = -174.0
+MOST_NATS = 700.0  # of a rate per hertz: e to the power of more is no number
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What every link is worth in one round: |h|² = ``gain`` × ``fading``."""
+
+    gain: Floats
+    fading: Floats
+    faded_to: Floats  # share of its usual gain that a link has this round: what an outage is told by
+    mean_rate_bps: Floats  # what the link carries on average over rounds
+
+
+class Channel(Protocol):
+    """Where the gains come from: drawn, or a trace."""
+
+    def gains(self, round_: int, power_w: Floats) -> Gains:
+        """The gains of one round, for devices that send with these powers."""
+        ...
+
+
+class DrawnChannel:
+    """Gains that fall with the distance, and fading drawn anew each round."""
+
+    def __init__(self, config: EdgeConfig, distance_m: Floats, seed: int) -> None:
+        self._config, self._distance_m, self._seed = config, distance_m, seed
+
+    def gains(self, round_: int, power_w: Floats) -> Gains:
+        """A function of seed and round."""
+        gain = path_gain(self._config, self._distance_m)
+        fading = fading_power(self._config, len(gain), round_, self._seed)
+        mean_snr = signal_to_noise(power_w, gain, noise_watts(self._config))
+        return Gains(gain, fading, fading, mean_rate_bps(self._config, mean_snr))
+
+
+class TracedChannel:
+    """Gains as a trace has them, with whatever fading is in them; nothing is drawn.
+
+    A rate is what a device's own power carries over one sub-channel. It is turned into the gain that gives this rate,
+    so that rules that change power and bandwidth know what that would do.
+    """
+
+    def __init__(self, config: EdgeConfig, trace: Trace) -> None:
+        self._config, self._trace = config, trace
+        ((self._kind, self._values),) = trace.columns.items()
+        if self._kind == "rate_bps" and self._nats(self._values).max() > MOST_NATS:
+            raise UserError(
+                f"{trace.path}: column rate_bps: {self._values.max():g} bit/s is too much for one sub-channel of "
+                f"edge.subchannel_hz = {config.subchannel_hz:g}; must be at most "
+                f"{config.subchannel_hz * MOST_NATS / math.log(2.0):.3g}, or the sub-channel wider"
+            )
+
+    def gains(self, round_: int, power_w: Floats) -> Gains:
+        """The round of the trace that is played in a round of the run."""
+        noise, trace = noise_watts(self._config), self._trace
+        gain = self._gain(power_w[trace.device], noise)
+        mean = trace.mean(gain)
+        mean_rate = trace.mean(rate_bps(self._config, signal_to_noise(power_w[trace.device], gain, noise)))
+        now = gain[trace.rows(round_)]
+        faded_to = np.divide(now, mean, out=np.ones_like(now), where=mean > 0)
+        return Gains(now, np.ones_like(now), faded_to, mean_rate)
+
+    def _gain(self, power_w: Floats, noise_w: float) -> Floats:
+        """Of every row of the trace, whose devices send with these powers."""
+        if self._kind == "gain":
+            return self._values
+        if self._kind == "gain_db":
+            return 10.0 ** (self._values / 10.0)
+        return np.expm1(self._nats(self._values)) * noise_w / power_w
+
+    def _nats(self, rate: Floats) -> Floats:
+        """The inverse of ``rate_bps``: ln(1 + SNR)."""
+        per_hertz = rate / self._config.subchannel_hz
+        return per_hertz * math.log(2.0) if self._config.logarithm == "log2" else per_hertz
 
 
 def path_gain(config: EdgeConfig, distance_m: Floats) -> Floats:

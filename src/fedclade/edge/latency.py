@@ -11,10 +11,14 @@ def local_steps(training: TrainingConfig, samples: Ints) -> Ints:
     return training.epochs * -(-samples // training.batch_size)
 
 
+def cycles_per_sample(edge: EdgeConfig, bits_per_sample: int) -> float:
+    """φ, per bit of a sample or per sample: what training on one sample once takes."""
+    return edge.cycles * (bits_per_sample if edge.cycles_per == "bit" else 1)
+
+
 def compute_cycles(edge: EdgeConfig, epochs: int, samples: Ints, bits_per_sample: int) -> Floats:
-    """E · φ · D_k, with φ per bit of a sample or per sample."""
-    per_sample = edge.cycles * (bits_per_sample if edge.cycles_per == "bit" else 1)
-    return np.asarray(epochs * per_sample * samples, dtype=np.float64)
+    """E · φ · D_k."""
+    return np.asarray(epochs * cycles_per_sample(edge, bits_per_sample) * samples, dtype=np.float64)
 
 
 def compute_seconds(cycles: Floats, cpu_hz: Floats) -> Floats:
@@ -23,5 +27,6 @@ def compute_seconds(cycles: Floats, cpu_hz: Floats) -> Floats:
 
 
 def upload_seconds(model_bits: float, rate: Floats) -> Floats:
-    """Eq. (8): T_trans = ξ / rate; infinite where the link carries nothing."""
-    return np.divide(model_bits, rate, out=np.full_like(rate, np.inf), where=rate > 0)
+    """Eq. (8): T_trans = ξ / rate; infinite where the link carries nothing, or next to it."""
+    with np.errstate(over="ignore"):
+        return np.divide(model_bits, rate, out=np.full_like(rate, np.inf), where=rate > 0)
