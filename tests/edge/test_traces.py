@@ -1,5 +1,6 @@
 """Traces: a row holds until the next one, the trace repeats, and every mistake of a file is one line."""
 
+import contextlib
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from data_builders import error_line
 from fedclade import UserError
 from fedclade.config import load
 from fedclade.edge import SimulatedEdge
-from fedclade.edge.traces import CHANNEL, Trace, read_trace
+from fedclade.edge.traces import CHANNEL, DEVICE, Trace, read_trace
 
 PARAMETERS = 1_000_000  # 32 Mbit
 
@@ -136,6 +137,59 @@ def test_links_depend_on_the_round_alone(write):
         assert np.array_equal(edge_of(trace=path).observe(round_).snr, seen[round_])
 
 
+# -------------------------------------------------------------------------------- devices
+
+
+def test_a_device_trace_tells_the_clock_of_each_round(write):
+    edge = edge_of(device_trace=write("device,round,cpu_hz\n0,1,1e9\n1,1,5e8\n0,2,2e9\n"))
+    # 125,440 cycles a sample x 10 epochs x 100 samples: 0.12544 s at 1 GHz, and 0.012544 J, which grow with f^2
+    first, second = edge.observe(1), edge.observe(2)
+    assert first.compute_seconds == pytest.approx([0.12544, 0.25088])
+    assert second.compute_seconds == pytest.approx([0.06272, 0.25088])
+    assert first.compute_joules == pytest.approx([0.012544, 0.012544 / 4])
+    assert edge.devices.cpu_hz.tolist() == [1e9, 5e8]
+    assert not first.absent.any()
+    # nobody is faster than traced; whoever is faster than edge.cpu_min_hz may slow down to it
+    assert second.limits.compute_shortest == pytest.approx([0.06272, 0.25088])
+    assert second.limits.compute_longest == pytest.approx([0.12544, 0.25088])
+
+
+def test_seconds_per_sample_are_those_that_training_takes(write):
+    edge = edge_of(device_trace=write("device,seconds_per_sample\n0,0.01\n1,0.002\n"))
+    assert edge.observe(3).compute_seconds == pytest.approx([10 * 100 * 0.01, 10 * 100 * 0.002])
+
+
+def test_a_device_trace_tells_who_is_there(write):
+    edge = edge_of(device_trace=write("device,round,available\n0,1,1\n1,1,0\n1,2,1\n0,3,0\n"))
+    absent = [edge.observe(round_).absent.tolist() for round_ in (1, 2, 3, 4)]
+    assert absent == [[False, True], [False, False], [True, False], [False, True]]
+    links = edge.observe(1)
+    assert np.array_equal(links.away, links.absent)
+    assert np.isinf(links.upload_seconds).tolist() == [False, True]
+
+
+def test_who_is_away_by_chance_is_not_known_to_be(write):
+    edge = edge_of(20, device_trace=write("device,available\n0,0\n" + "".join(f"{k},1\n" for k in range(1, 20))))
+    assert edge.observe(1).absent.tolist() == [True] + 19 * [False]
+    both = edge_of(
+        20,
+        device_trace=write("device,available\n0,0\n" + "".join(f"{k},1\n" for k in range(1, 20))),
+        availability="bernoulli",
+        availability_share=0.5,
+    ).observe(1)
+    assert both.absent.tolist() == [True] + 19 * [False]
+    assert both.away[0]
+    assert 1 < both.away.sum() < 20
+
+
+def test_one_file_may_be_both_traces(write):
+    path = write("device,rate_bps,cpu_hz,available\n0,1e6,1e9,1\n1,2e6,2e9,0\n")
+    links = edge_of(trace=path, device_trace=path).observe(1)
+    assert links.rate_bps == pytest.approx([1e6, 0.0])
+    assert links.mean_rate_bps == pytest.approx([1e6, 2e6])
+    assert links.compute_seconds == pytest.approx([0.12544, 0.06272])
+
+
 # -------------------------------------------------------------------------------- what users get wrong
 
 mistakes = [
@@ -180,6 +234,20 @@ def test_a_mistake_is_one_line_with_file_line_column_and_what_would_be_right(wri
     assert error_line(read, path) == f"{path}: {right}"
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("device,cpu_hz\n0,0\n", "line 2, column cpu_hz: '0' must be a clock above 0 Hz"),
+        ("device,seconds_per_sample\n0,-1\n", "line 2, column seconds_per_sample: '-1' must be a time above 0 s"),
+        ("device,available\n0,yes\n", "line 2, column available: 'yes' must be 1 where the device is there, else 0"),
+        ("device,cpu_hz,seconds_per_sample\n", "line 1: names cpu_hz and seconds_per_sample; must name one of them"),
+    ],
+)
+def test_a_mistake_in_a_device_trace_is_one_line_too(write, text, right):
+    path = write(text)
+    assert error_line(read, path, DEVICE) == f"{path}: {right}"
+
+
 def test_a_file_that_cannot_be_read_is_named_with_its_field(tmp_path):
     assert error_line(read, "none.csv") == 'edge.trace = "none.csv": cannot be read: No such file or directory'
     (tmp_path / "x").write_bytes(b"\x80\x04\x95device")
@@ -200,16 +268,14 @@ def test_a_run_longer_than_its_trace_is_refused_where_that_is_asked_for(write):
     assert read(path, end="refuse", rounds=3).rounds == 3
 
 
-texts = st.text(st.sampled_from(list("device,round,gain\n\"01.-e9 \x00é")), max_size=80)
+texts = st.text(st.sampled_from('device,round,gain\n"01.-e9 \x00é'), max_size=80)
 
 
 @given(texts, st.binary(max_size=20))
 def test_whatever_is_in_the_file_it_is_read_or_refused_in_one_line(tmp_path_factory, text, more):
     path = tmp_path_factory.getbasetemp() / "fuzzed.csv"
     path.write_bytes(b"device,round,gain\n" + text.encode() + more)
-    try:
-        found = read(str(path))
-    except UserError as error:
-        assert len(str(error).splitlines()) == 1
-    else:
-        assert isinstance(found, Trace)
+    with contextlib.suppress(UserError):  # error_line sees to it that it is one line
+        assert isinstance(read(str(path)), Trace)
+        return
+    assert error_line(read, str(path))

@@ -130,3 +130,38 @@ def test_the_deadline_shrinks_with_the_share_of_devices_in_stopped_clusters_due_
     )
     config = {"deadline_seconds": 8.0, "deadline_final_seconds": 2.0}
     assert plan_of(links_of([1] * 4, [1] * 4), clusters=clusters, **config).deadline == deadline
+
+
+# -------------------------------------------------------------------------------- devices that are known to be absent
+
+POLICIES = ["fair", "fair-cover", "full", "random", "round-robin", "best-channel", "most-data", "best-update"]
+
+
+@given(rounds, st.sampled_from(POLICIES))
+def test_a_plan_without_the_absent_is_that_of_a_fleet_without_them(rng, name):
+    devices, subchannels = int(rng.integers(1, 9)), int(rng.integers(1, 4))
+    absent = rng.random(devices) < 0.4
+    compute, upload = rng.integers(0, 5, devices), rng.integers(1, 5, devices)
+    retry, group = np.flatnonzero(rng.random(devices) < 0.2), rng.random(devices) < 0.5
+    here = np.flatnonzero(~absent)
+    sides = [side for side in (np.flatnonzero(group), np.flatnonzero(~group)) if len(side)]
+    fewer = [np.searchsorted(here, np.intersect1d(side, here)) for side in sides]
+    views, fewer_views = (tuple(ClusterView(side, open=True) for side in each if len(side)) for each in (sides, fewer))
+    plan = plan_of(links_of(compute, upload, absent=absent, away=absent), subchannels, views, retry, policy=name)
+    if len(here) == 0:
+        assert (len(plan.computing), len(plan.timeline.device)) == (0, 0)
+        return
+    alone = plan_of(
+        links_of(compute[here], upload[here]),
+        subchannels,
+        fewer_views,
+        np.searchsorted(here, np.intersect1d(retry, here)),
+        policy=name,
+    )
+    if plan.choose is not None:
+        norms = rng.random(len(plan.computing))
+        plan, alone = plan.choose(norms), alone.choose(norms)
+    assert plan.computing.tolist() == here[alone.computing].tolist()
+    assert plan.timeline.device.tolist() == here[alone.timeline.device].tolist()
+    assert plan.timeline.end.tolist() == alone.timeline.end.tolist()
+    assert not absent[plan.timeline.device].any()

@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 
 from fedclade import __version__
-from fedclade.cli import assign, bound, compare, deploy_demo, plan, presets, report, run, show, show_run
+from fedclade.cli import (
+    assign,
+    bound,
+    compare,
+    convert_fedscale,
+    deploy_demo,
+    plan,
+    presets,
+    report,
+    run,
+    show,
+    show_run,
+)
 from fedclade.core.errors import UserError
 
 app = typer.Typer(
@@ -29,6 +41,7 @@ for command in (
     report.report,
     bound.bound,
     deploy_demo.deploy_demo,
+    convert_fedscale.convert_fedscale,
 ):
     app.command()(command)
 app.command("place", hidden=True)(assign.assign)  # the former name of assign

@@ -63,6 +63,7 @@ class Links:
     limits: Limits | None = None  # None: speed and power are what they are
     mean_rate_bps: Floats | None = None  # what the link carries on average over rounds; None: unknown
     away: Bools | None = None  # not there this round; None: everybody is
+    absent: Bools | None = None  # away, and known to be before devices are selected; None: nobody
     lost: Bools | None = None  # would upload in vain; None: nobody
     uplink: Uplink | None = None  # upload time at any bandwidth and power; None: unknown, as where it is measured
 

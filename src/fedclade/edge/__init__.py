@@ -11,8 +11,8 @@ from fedclade.core.arrays import Floats, Ints
 from fedclade.core.links import Limits, Links, Uplink
 from fedclade.edge import channel, energy, latency
 from fedclade.edge.availability import Presence
-from fedclade.edge.devices import Devices, dbm_to_watts, draw_devices
-from fedclade.edge.traces import CHANNEL, read_trace
+from fedclade.edge.devices import Devices, TracedDevices, dbm_to_watts, draw_devices
+from fedclade.edge.traces import CHANNEL, DEVICE, read_trace
 
 __all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "Uplink", "draw_devices", "plausibility"]
 
@@ -48,12 +48,19 @@ class SimulatedEdge:
             found = read_trace("edge.trace", edge.trace, CHANNEL, count, edge.trace_end, config.run.rounds)
             self._channel = channel.TracedChannel(edge, found)
             self.devices = replace(self.devices, distance_m=np.full(count, np.nan))  # a trace does not tell it
+        self._traced: TracedDevices | None = None
+        if edge.device_trace is not None:
+            found = read_trace("edge.device_trace", edge.device_trace, DEVICE, count, edge.trace_end, config.run.rounds)
+            self._traced = TracedDevices(self.devices, found, latency.cycles_per_sample(edge, bits_per_sample))
+            self.devices = self._traced.at(1)
 
     def observe(self, round_: int) -> Links:
         """Work out this round's rates, times and energies."""
-        edge, devices = self._config, self.devices
+        edge, traced = self._config, self._traced
+        devices = self.devices if traced is None else traced.at(round_)
+        absent = np.zeros(len(devices.cpu_hz), dtype=bool) if traced is None else traced.absent(round_)
         seen = self._channel.gains(round_, devices.power_w)
-        away = self._presence.away(round_)
+        away = self._presence.away(round_) | absent
         mean_snr = channel.signal_to_noise(devices.power_w, seen.gain, channel.noise_watts(edge))
         snr = np.where(away, 0.0, mean_snr * seen.fading)
         rate = channel.rate_bps(edge, snr)
@@ -66,20 +73,26 @@ class SimulatedEdge:
             compute_joules=energy.compute_joules(edge.capacitance, self._cycles, devices.cpu_hz),
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
-            limits=self._limits(snr),
+            limits=self._limits(snr, devices.cpu_hz),
             mean_rate_bps=seen.mean_rate_bps,
             away=away,
+            absent=absent,
             lost=seen.faded_to < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
             uplink=self._uplink(np.where(away, 0.0, seen.gain * seen.fading)),
         )
 
-    def _limits(self, snr: Floats) -> Limits:
-        """Times at the ends of the CPU and power ranges, at these signal-to-noise ratios of one round."""
+    def _limits(self, snr: Floats, cpu_hz: Floats) -> Limits:
+        """Times at the ends of the CPU and power ranges, at one round's signal-to-noise ratios and speeds.
+
+        A speed that a trace tells is the fastest that the device has to give in that round.
+        """
         edge, cycles = self._config, self._cycles
         loudest, softest = (
             latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / self.devices.power_w)))
             for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))
         )
+        if self._traced is not None and self._traced.tells_speed:
+            return Limits(cycles / cpu_hz, cycles / np.minimum(cpu_hz, edge.cpu_min_hz), loudest, softest)
         return Limits(cycles / edge.cpu_max_hz, cycles / edge.cpu_min_hz, loudest, softest)
 
     def _uplink(self, gain: Floats) -> Uplink:

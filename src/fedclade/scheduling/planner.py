@@ -86,7 +86,7 @@ class Planner:
 
         ``links`` says what every device needs this round, ``samples`` how much data each has, ``last_heard`` in which
         round each was last heard (0: never). The devices of ``retry`` take part whatever the policy says, because
-        their last upload was lost.
+        their last upload was lost, unless they are known to be absent.
         """
         situation = Situation(
             round=round_,
@@ -102,20 +102,29 @@ class Planner:
             clusters=clusters,
             config=self.config,
         )
-        chosen = np.union1d(self._checked(self.policy.select(situation), len(samples)), retry)
+        here = np.arange(len(samples)) if links.absent is None else np.flatnonzero(~links.absent)
+        situation = situation.among(here)
+        selected = self._checked(self.policy.select(situation), len(here)) if len(here) else here
+        chosen = np.union1d(here[selected], np.intersect1d(retry, here))
         deadline = _deadline(self.config, clusters, len(samples))
         allocation = self._allocated(chosen, links.compute_seconds, links, deadline)
         if self.policy.choose_uploads is None:
             return Plan(round_, links, np.sort(allocation.timeline.arrived), allocation, deadline)
         undecided = Plan(round_, links, chosen, allocation, deadline)
-        return replace(undecided, choose=self._chooser(self.policy.choose_uploads, situation, undecided))
+        return replace(undecided, choose=self._chooser(self.policy.choose_uploads, situation, here, undecided))
 
-    def _chooser(self, choose: ChooseUploads, situation: Situation, undecided: Plan) -> Callable[[Floats], Plan]:
-        """Everybody computes, tells the norm of its update and waits for the slowest; then some are let upload."""
+    def _chooser(
+        self, choose: ChooseUploads, situation: Situation, here: Ints, undecided: Plan
+    ) -> Callable[[Floats], Plan]:
+        """Everybody computes, tells the norm of its update and waits for the slowest; then some are let upload.
+
+        ``here`` are the devices that the situation is about.
+        """
         computing, links = undecided.computing, undecided.links
 
         def decided(norms: Floats) -> Plan:
-            uploading = self._checked(choose(situation, computing, norms), situation.devices)
+            places = np.searchsorted(here, computing)
+            uploading = here[self._checked(choose(situation, places, norms), situation.devices)]
             if not np.isin(uploading, computing).all():
                 raise UserError(
                     f"policy {self.policy.name!r}: lets {uploading.tolist()} upload, of whom some did not compute"

@@ -9,8 +9,8 @@ or name it in the config as ``scheduling.policy = "my_module:lottery"``.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,10 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the server knows when it selects. Arrays have one entry per device."""
+    """What the server knows when it selects. Arrays have one entry per device.
+
+    Devices that are known to be absent this round are not in it: the others are numbered without gaps.
+    """
 
     round: int  # from 1
     seed: int
@@ -66,6 +69,21 @@ class Situation:
     def per_round(self) -> int:
         """How many devices a policy that picks a few may pick."""
         return min(self.devices, self.config.per_round or self.subchannels)
+
+    def among(self, devices: Ints) -> "Situation":
+        """The same with these devices alone, numbered in the order given; clusters without any of them are gone."""
+        place = np.full(self.devices, -1)
+        place[devices] = np.arange(len(devices))
+        members = [place[cluster.members] for cluster in self.clusters]
+        clusters = tuple(
+            replace(cluster, members=places[places >= 0])
+            for cluster, places in zip(self.clusters, members, strict=True)
+            if (places >= 0).any()
+        )
+        arrays: dict[str, Any] = {
+            name: value[devices] for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
+        return replace(self, clusters=clusters, **arrays)
 
 
 Select: TypeAlias = Callable[[Situation], Ints]
