@@ -42,7 +42,7 @@ def write_example(monkeypatch, *words):
 def test_every_command_works_in_the_order_in_which_it_is_shown(reader, monkeypatch):
     (python,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     exec(python, {})
-    assert [words[:2] for words in COMMANDS].count(["fedclade", "run"]) == 2
+    assert [words[:2] for words in COMMANDS].count(["fedclade", "run"]) == 3
     for number, (program, *words) in enumerate(COMMANDS):
         if program == "python":
             write_example(monkeypatch, *words)

@@ -188,6 +188,19 @@ class EdgeConfig(Section):
         "repeat",
         description="after the last round of a trace: begin it again, stay at its last round, or refuse longer runs",
     )
+    shadowing_db: float = Field(
+        0.0, ge=0, description="standard deviation of what obstacles add to or take from a link, log-normal; 0: none"
+    )
+    shadowing_distance_m: float = Field(
+        50.0, gt=0, description="way that a moving device goes until its shadowing is correlated by 1/e only"
+    )
+    mobility: Literal["none", "random-waypoint"] = Field(
+        "none", description="devices stand still, or walk straight to one place after the other"
+    )
+    mobility_seconds: float = Field(60.0, gt=0, description="time that devices walk from one round to the next")
+    speed_min_mps: float = Field(0.5, gt=0, description="slowest walk, metres a second, drawn for each way")
+    speed_max_mps: float = Field(2.0, gt=0, description="fastest walk")
+    pause_seconds: float = Field(0.0, ge=0, description="rest before the next way")
 
     @property
     def subchannels(self) -> int:
@@ -200,6 +213,7 @@ class EdgeConfig(Section):
             ("distance_min_m", "distance_max_m"),
             ("power_min_dbm", "power_max_dbm"),
             ("cpu_min_hz", "cpu_max_hz"),
+            ("speed_min_mps", "speed_max_mps"),
         ):
             if getattr(self, low) > getattr(self, high):
                 raise Complaint(high, getattr(self, high), f"must be at least {low} = {getattr(self, low)}")

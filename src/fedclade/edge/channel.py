@@ -15,6 +15,7 @@ from fedclade.config import EdgeConfig
 from fedclade.core.arrays import Floats
 from fedclade.core.errors import UserError
 from fedclade.core.random import generator
+from fedclade.edge.places import Places, Shadowing
 from fedclade.edge.traces import Trace
 
 THERMAL_DBM_PER_HZ = -174.0
@@ -40,14 +41,21 @@ class Channel(Protocol):
 
 
 class DrawnChannel:
-    """Gains that fall with the distance, and fading drawn anew each round."""
+    """Gains that fall with the distance and behind obstacles, and fading drawn anew each round.
+
+    ``distance_m`` is how far each device is from the base station at first.
+    """
 
     def __init__(self, config: EdgeConfig, distance_m: Floats, seed: int) -> None:
-        self._config, self._distance_m, self._seed = config, distance_m, seed
+        self._config, self._seed = config, seed
+        self.places = Places(config, distance_m, seed)
+        self._shadowing = Shadowing(config, self.places, len(distance_m), seed) if config.shadowing_db else None
 
     def gains(self, round_: int, power_w: Floats) -> Gains:
         """A function of seed and round."""
-        gain = path_gain(self._config, self._distance_m)
+        gain = path_gain(self._config, self.places.distance_m(round_))
+        if self._shadowing is not None:
+            gain = gain * self._shadowing.gain(round_)
         fading = fading_power(self._config, len(gain), round_, self._seed)
         mean_snr = signal_to_noise(power_w, gain, noise_watts(self._config))
         return Gains(gain, fading, fading, mean_rate_bps(self._config, mean_snr))
