@@ -73,36 +73,37 @@ class SimulatedEdge:
             compute_joules=energy.compute_joules(edge.capacitance, self._cycles, devices.cpu_hz),
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
-            limits=self._limits(snr, devices.cpu_hz),
-            mean_rate_bps=seen.mean_rate_bps,
+            limits=self._limits(snr, devices),
+            mean_rate_bps=channel.mean_rate_bps(edge, mean_snr) if seen.mean_rate_bps is None else seen.mean_rate_bps,
             away=away,
             absent=absent,
             lost=seen.faded_to < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
-            uplink=self._uplink(np.where(away, 0.0, seen.gain * seen.fading)),
+            uplink=self._uplink(np.where(away, 0.0, seen.gain * seen.fading), devices.power_w),
         )
 
-    def _limits(self, snr: Floats, cpu_hz: Floats) -> Limits:
-        """Times at the ends of the CPU and power ranges, at one round's signal-to-noise ratios and speeds.
+    def _limits(self, snr: Floats, devices: Devices) -> Limits:
+        """Times at the ends of the CPU and power ranges, at one round's signal-to-noise ratios, powers and speeds.
 
         A speed that a trace tells is the fastest that the device has to give in that round.
         """
         edge, cycles = self._config, self._cycles
         loudest, softest = (
-            latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / self.devices.power_w)))
+            latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / devices.power_w)))
             for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))
         )
         if self._traced is not None and self._traced.tells_speed:
-            return Limits(cycles / cpu_hz, cycles / np.minimum(cpu_hz, edge.cpu_min_hz), loudest, softest)
+            slowest = np.minimum(devices.cpu_hz, edge.cpu_min_hz)
+            return Limits(cycles / devices.cpu_hz, cycles / slowest, loudest, softest)
         return Limits(cycles / edge.cpu_max_hz, cycles / edge.cpu_min_hz, loudest, softest)
 
-    def _uplink(self, gain: Floats) -> Uplink:
-        """Upload time as a function of bandwidth and power, at these gains of one round."""
+    def _uplink(self, gain: Floats, power_w: Floats) -> Uplink:
+        """Upload time as a function of bandwidth and power, at these gains and given powers of one round."""
         edge = self._config
         noise_w, noise_w_per_hz = channel.noise_by_bandwidth(edge)
         quietest, loudest = dbm_to_watts(np.array([edge.power_min_dbm, edge.power_max_dbm])).tolist()
         return Uplink(
             gain=gain,
-            power_w=self.devices.power_w,
+            power_w=power_w,
             noise_w=noise_w,
             noise_w_per_hz=noise_w_per_hz,
             model_bits=self.model_bits,

@@ -29,7 +29,7 @@ class Gains:
     gain: Floats
     fading: Floats
     faded_to: Floats  # share of its usual gain that a link has this round: what an outage is told by
-    mean_rate_bps: Floats  # what the link carries on average over rounds
+    mean_rate_bps: Floats | None = None  # what the link carries on average over rounds; None: over the fading
 
 
 class Channel(Protocol):
@@ -57,8 +57,7 @@ class DrawnChannel:
         if self._shadowing is not None:
             gain = gain * self._shadowing.gain(round_)
         fading = fading_power(self._config, len(gain), round_, self._seed)
-        mean_snr = signal_to_noise(power_w, gain, noise_watts(self._config))
-        return Gains(gain, fading, fading, mean_rate_bps(self._config, mean_snr))
+        return Gains(gain, fading, fading)
 
 
 class TracedChannel:
