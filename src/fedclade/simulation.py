@@ -317,7 +317,10 @@ class Experiment:
         orders = [order for order in ORDERS if compare and (exact or order != "optimal")]
         rules = dict.fromkeys([*ALLOCATIONS, config.scheduling.allocation])  # the user's own, too
         return PlannedRound(
+            round_,
             links,
+            links.compute_seconds / (config.training.epochs * samples),
+            edge.positions(round_),
             mine,
             edge.model_bits,
             plausibility(links, edge.model_bits),

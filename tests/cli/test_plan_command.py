@@ -1,8 +1,11 @@
 """``fedclade plan`` through its entry point."""
 
+import csv
 import json
 
-from tiny_runs import fedclade, files, tiny
+import pytest
+
+from tiny_runs import fedclade, files, refusal, tiny
 
 
 def test_plan_prints_one_line_a_device_and_the_rounds_length(here):
@@ -74,3 +77,67 @@ def test_implausible_physics_is_warned_of_but_not_refused(here):
         assert "Warning: median SNR" in answer.out
         assert "Warning: median computing time" in answer.out
     assert len(json.loads(fedclade("plan", *literal, "--json").out)["warnings"]) == 2
+
+
+# -------------------------------------------------------------------------------- for other tools
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_plan_as_csv_has_every_device_and_when_and_how_it_sends(here):
+    few = ("--set", "scheduling.policy=random", "--set", "scheduling.per_round=4")
+    answer = fedclade("plan", "tiny.toml", *few, "--csv", "plan.csv", "--json")
+    rows = rows_of("plan.csv")
+    assert [row["device"] for row in rows] == list("012345")
+    experiment = tiny("scheduling.policy=random", "scheduling.per_round=4")
+    plan = experiment.plan()
+    selected = [row for row in rows if row["selected"] == "1"]
+    assert sorted(int(row["device"]) for row in selected) == sorted(plan.timeline.device.tolist())
+    for row in selected:
+        i = plan.timeline.device.tolist().index(int(row["device"]))
+        assert float(row["end_seconds"]) == plan.timeline.end[i]
+        # the rate formula at the row's own power and bandwidth gives its duration
+        lasts = float(row["end_seconds"]) - float(row["start_seconds"])
+        uplink = plan.links.uplink.of(plan.timeline.device[i : i + 1])
+        seconds = uplink.seconds(float(row["bandwidth_hz"]), float(row["power_w"]))
+        assert seconds[0] == pytest.approx(lasts, rel=1e-6)
+        assert float(row["upload_bits"]) == pytest.approx(lasts * float(row["rate_bps"]))
+    for row in rows:
+        if row["selected"] == "0":
+            assert (row["start_seconds"], row["subchannel"], row["missed"]) == ("", "", "")
+    same = json.loads(answer.out)["devices"]
+    assert [{name: "" if value is None else str(value) for name, value in row.items()} for row in same] == rows
+
+
+@pytest.mark.parametrize("settings", ["", "scheduling.allocation=slack", "edge.availability=bernoulli"])
+def test_a_plan_as_csv_is_a_trace_that_gives_the_same_plan(here, settings):
+    chosen = settings.split()
+    changes = [word for setting in chosen for word in ("--set", setting)]
+    assert fedclade("plan", "tiny.toml", *changes, "--csv", "plan.csv", "--rounds", 3).code == 0
+    drawn = [setting for setting in chosen if setting.startswith("edge.")]  # what the trace tells instead
+    before = tiny(*chosen)
+    after = tiny(*set(chosen).difference(drawn), "edge.trace=plan.csv", "edge.device_trace=plan.csv")
+    for round_ in (1, 2, 3):
+        one, other = before.plan(round_), after.plan(round_)
+        arrived = one.timeline.device[~one.timeline.missed]
+        assert other.timeline.arrived.tolist() == one.timeline.arrived.tolist()
+        assert other.timeline.makespan == pytest.approx(one.timeline.makespan)
+        assert sorted(other.timeline.device.tolist()) == sorted(arrived.tolist())
+    assert after.plan(4).timeline.makespan == after.plan(1).timeline.makespan
+
+
+def test_a_plan_of_nobody_and_one_of_those_who_miss_it_have_all_columns(here):
+    fedclade("plan", "tiny.toml", "--set", "scheduling.deadline_seconds=1e-9", "--csv", "missed.csv")
+    assert {(row["selected"], row["missed"], row["power_w"]) for row in rows_of("missed.csv")} == {("1", "1", "")}
+    (here / "nobody.csv").write_text("device,available\n" + "".join(f"{device},0\n" for device in range(6)))
+    fedclade("plan", "tiny.toml", "--set", "edge.device_trace=nobody.csv", "--csv", "none.csv")
+    assert {(row["available"], row["selected"]) for row in rows_of("none.csv")} == {("0", "0")}
+    assert list(rows_of("none.csv")[0]) == list(rows_of("missed.csv")[0])
+
+
+def test_a_csv_that_cannot_be_written_is_one_line(here):
+    line = refusal("plan", "tiny.toml", "--csv", "no/such/folder.csv")
+    assert line == "fedclade: --csv no/such/folder.csv: cannot be written: No such file or directory"

@@ -1,11 +1,15 @@
 """``fedclade plan``."""
 
+import csv
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedclade.cli.common import AsJson, Overrides, Source, console
+from fedclade.core.errors import UserError
 
 
 def plan(
@@ -15,6 +19,10 @@ def plan(
     devices: Annotated[
         int | None, typer.Option(min=1, help="plan for so many, each with as much data as one of the preset's")
     ] = None,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="write who sends when, how and over which link")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="so many rounds, from --round on, for --csv")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Plan one round without training anything: who uploads when, under every order and allocation."""
@@ -23,9 +31,23 @@ def plan(
 
     experiment = Experiment(source, overrides)
     planned = experiment.plan(round_, devices=devices, compare=True)
+    if csv_file is not None:
+        later = [experiment.plan(r, devices=devices) for r in range(round_ + 1, round_ + rounds)]
+        _write_csv(csv_file, [row for each in [planned, *later] for row in each.rows()])
     if as_json:
         print(json.dumps(terminal.plan_as_json(planned), indent=1))
         return
     screen = console()
     for part in terminal.show_plan(planned, round_, experiment.config.scheduling.policy):
         screen.print(part)
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """One line for each row; what does not exist is an empty cell."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise UserError(f"--csv {path}: cannot be written: {error.strerror}") from error

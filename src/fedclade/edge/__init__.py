@@ -81,6 +81,11 @@ class SimulatedEdge:
             uplink=self._uplink(np.where(away, 0.0, seen.gain * seen.fading), devices.power_w),
         )
 
+    def positions(self, round_: int) -> Floats | None:
+        """Where each device is in a round, K×2 in metres around the base station; None where a trace tells gains."""
+        drawn = self._channel
+        return drawn.places.positions(round_) if isinstance(drawn, channel.DrawnChannel) else None
+
     def _limits(self, snr: Floats, devices: Devices) -> Limits:
         """Times at the ends of the CPU and power ranges, at one round's signal-to-noise ratios, powers and speeds.
 

@@ -31,8 +31,8 @@ COLUMNS: Mapping[str, tuple[Fits, str]] = {
     "available": (lambda there: there in (0, 1), "must be 1 where the device is there, else 0"),
 }
 WHOLE = ("device", "round")
-CHANNEL = ("gain", "gain_db", "rate_bps")  # a channel trace has one of these
-SPEED = ("cpu_hz", "seconds_per_sample")  # a device trace has at most one of these
+CHANNEL = ("gain", "gain_db", "rate_bps")  # of a channel trace the first of these counts
+SPEED = ("cpu_hz", "seconds_per_sample")  # of a device trace likewise, if it has one of them
 DEVICE = (*SPEED, "available")
 
 
@@ -148,10 +148,8 @@ def _names(path: str, header: Sequence[str], wanted: Sequence[str]) -> list[str]
             f"{path}: line 1: must name the columns device, round and {' or '.join(wanted)}; it names: "
             f"{', '.join(header) or 'none'}"
         )
-    for rivals in (CHANNEL, SPEED):
-        both = [name for name in there if name in rivals]
-        if len(both) > 1:
-            raise UserError(f"{path}: line 1: names {' and '.join(both)}; must name one of them")
+    for rivals in (CHANNEL, SPEED):  # several say the same: the first counts
+        there = [name for name in there if name not in [rival for rival in rivals if rival in there][1:]]
     for name in ("device", "round", *there):
         if header.count(name) > 1:
             raise UserError(f"{path}: line 1: names column {name} twice")

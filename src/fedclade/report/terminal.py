@@ -195,6 +195,7 @@ def plan_as_json(plan: PlannedRound) -> dict[str, object]:
             for (order, kind), allocation in plan.compared.items()
         ],
         "uploads": rows,
+        "devices": plan.rows(),
     }
 
 
