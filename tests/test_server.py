@@ -564,7 +564,7 @@ class ClumsyFleet:
     """Carries plans out, but for one device; a round takes a second longer than planned. Devices may join."""
 
     def __init__(self, fleet: SimulatedFleet, clumsy: int | None = None) -> None:
-        self.fleet, self.clumsy, self.samples = fleet, clumsy, fleet.muster().samples
+        self.fleet, self.clumsy, self.samples = fleet, clumsy, fleet.muster(1).samples
         self.parameters, self.simulated = fleet.parameters, False
 
     def __getattr__(self, name: str):
@@ -573,7 +573,7 @@ class ClumsyFleet:
     def at(self, links):
         return self
 
-    def muster(self):
+    def muster(self, round_):
         return Roster(self.samples)
 
     def ask(self, question):

@@ -64,7 +64,7 @@ class Server:
 
     def initial_state(self) -> State:
         """One cluster of all devices, w0."""
-        samples = self.fleet.muster().samples
+        samples = self.fleet.muster(1).samples
         devices, none = len(samples), np.zeros(len(samples), dtype=np.int64)
         return State(
             round=0,
@@ -99,8 +99,9 @@ class Server:
 
     def _mustered(self, state: State) -> tuple[State, list[Event]]:
         """The state with room for devices that came since; they wait in the largest cluster until they are placed."""
-        roster = self.fleet.muster()
+        roster, leaf_of = self.fleet.muster(state.round + 1), state.tree.leaf_of()
         events = [Event("incident", "", detail={"what": what}) for what in roster.incidents]
+        events += [Event("drifted", leaf_of[device], device, detail) for device, detail in roster.drifted.items()]
         more = len(roster.samples) - state.devices
         if more == 0:
             return replace(state, samples=roster.samples), events

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,18 +24,22 @@ from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT
 from fedclade.data import Population, build_population
+from fedclade.data.drift import Drift, drift_of
 from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
 from fedclade.fleet.evaluation import evaluated, models_by_devices
+from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
 from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.metrics import Metric, Outcome
+from fedclade.metrics.following import Following
 from fedclade.metrics.registry import every_round, find_metrics
 from fedclade.models import build_model
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.page import RunPage
 from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
+from fedclade.runs.drift import followed
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
 from fedclade.scheduling.constraints import check_plan
 from fedclade.scheduling.preview import PlannedRound
@@ -65,8 +70,8 @@ class Parts(Protocol):
         """Who the devices are: one row each."""
         ...
 
-    def groups(self) -> Ints:
-        """The planted group of each device."""
+    def groups(self, round_: int) -> Ints:
+        """The planted group of each device in a round."""
         ...
 
 
@@ -97,7 +102,9 @@ class Recorder(Listener):
         """A checkpoint, who the devices are, for more may have come, and the result."""
         self.interrupted(state)
         self.began(state)
-        self._writer.finish(_result(self._parts, state, why))
+        evaluations, group = self._writer.table("evaluations"), self._parts.groups(state.round)
+        following = followed(self._writer.table("events"), evaluations, group)
+        self._writer.finish(_result(self._parts, state, why, following))
 
 
 def conduct(
@@ -151,15 +158,17 @@ def _told(parts: Parts, state: State, record: RoundRecord) -> Mapping[Metric, fl
     return every_round(_outcome(parts, state, seen.accuracy, seen.conventional_accuracy, {}), parts.metrics)
 
 
-def _result(parts: Parts, state: State, why: str) -> Result:
+def _result(parts: Parts, state: State, why: str, following: Following | None) -> Result:
     """What a finished run leaves behind: the devices are asked once more, about every model."""
     fleet = parts.server.fleet
+    if fleet.simulated:
+        fleet.muster(state.round)  # the round after it may have been begun in vain, with other data
     names, accuracy = models_by_devices(fleet, state)
     of_model = dict(zip(names, accuracy, strict=True))
     models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
     own = evaluated(fleet, state).accuracy
     return Result(
-        outcome=_outcome(parts, state, own, of_model[CONVENTIONAL], of_model),
+        outcome=replace(_outcome(parts, state, own, of_model[CONVENTIONAL], of_model), drift=following),
         ended_by=why,
         tensors={name: fleet.named_tensors(model) for name, model in models.items()},
         own=parts.metrics,
@@ -172,7 +181,7 @@ def _outcome(
     parts: Parts, state: State, accuracy: Floats, conventional: Floats, of_model: Mapping[str, Floats]
 ) -> Outcome:
     """Where the run stands, for its metrics."""
-    server, group = parts.server, parts.groups()
+    server, group = parts.server, parts.groups(state.round)
     everybody = len(group) == state.devices  # of devices that have just come, the group is not known yet
     return Outcome(
         policy=server.planner.policy.name,
@@ -202,10 +211,11 @@ def simulated_server(
     samples: Ints,
     groups: Ints | None = None,
     stopwatch: Stopwatch | None = None,
+    drifting: DriftingTrainer | None = None,
 ) -> Server:
     """Algorithm 1 with a simulated fleet: updates come from a trainer, times from an edge; D_k and planted groups."""
     watch = stopwatch or Stopwatch()
-    fleet = SimulatedFleet(config, trainer, edge, samples, watch)
+    fleet = SimulatedFleet(config, trainer, edge, samples, watch, drifting)
     return Server(config, fleet, edge, find_method(config, groups), watch)
 
 
@@ -238,9 +248,22 @@ class Experiment:
         return choose_engine(self.config, self.population)
 
     @cached_property
+    def drift(self) -> Drift | None:
+        """What changes in the devices' data during the run."""
+        return drift_of(self.config, self.population)
+
+    @cached_property
+    def _drifting(self) -> DriftingTrainer | None:
+        """How updates come about where the devices' data change."""
+        if self.drift is None:
+            return None
+        trainer = build_trainer(self.engine, self.config, self.drift.population, self._stop_requested)
+        return DriftingTrainer(trainer, self.drift)
+
+    @cached_property
     def trainer(self) -> Trainer:
         """How updates come about."""
-        trainer = build_trainer(self.engine, self.config, self.population, self._stop_requested)
+        trainer = self._drifting or build_trainer(self.engine, self.config, self.population, self._stop_requested)
         attack = self.config.attack
         if attack.kind == "none":
             return trainer
@@ -249,15 +272,16 @@ class Experiment:
     @cached_property
     def edge(self) -> SimulatedEdge:
         """How long things take."""
-        return self._edge_of(self.population.samples)
+        later = None if self.drift is None else (self.drift.round, self.drift.samples(self.drift.round))
+        return self._edge_of(self.population.samples, later)
 
-    def _edge_of(self, samples: Ints) -> SimulatedEdge:
-        """The edge of devices with so much data each; no trainer is built for it."""
+    def _edge_of(self, samples: Ints, later: tuple[int, Ints] | None = None) -> SimulatedEdge:
+        """The edge of devices with so much data each, at first and later; no trainer is built for it."""
         population = self.population
         _, channels, height, width = population.images.shape
         module = build_model(self.config.model, (channels, height, width), population.classes, self.config.run.seed)
         parameters = sum(weights.numel() for weights in module.parameters())
-        return SimulatedEdge(self.config, samples, population.bits_per_sample, parameters)
+        return SimulatedEdge(self.config, samples, population.bits_per_sample, parameters, later)
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -269,12 +293,18 @@ class Experiment:
         """Algorithm 1, with a simulated fleet."""
         population = self.population
         return simulated_server(
-            self.config, self.trainer, self.edge, population.samples, population.group, self._stopwatch
+            self.config,
+            self.trainer,
+            self.edge,
+            population.samples,
+            population.group,
+            self._stopwatch,
+            self._drifting,
         )
 
-    def groups(self) -> Ints:
-        """The planted group of each device."""
-        return self.population.group
+    def groups(self, round_: int) -> Ints:
+        """The planted group of each device in a round."""
+        return self.population.group if self.drift is None else self.drift.group(round_)
 
     def devices(self) -> pd.DataFrame:
         """Who the devices are: one row each."""

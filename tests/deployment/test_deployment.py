@@ -112,7 +112,7 @@ def test_a_survey_of_devices_is_the_simulators_and_one_that_is_gone_says_nothing
     assert answers.cost.joules.tolist() == [0] * 6
 
     grid.leave(102)
-    fleet.muster()
+    fleet.muster(1)
     found, there = fleet.ask(survey).value, [0, 1, 3]
     np.testing.assert_array_equal(found.samples[there], expected.samples[there])
     np.testing.assert_allclose(found.misfit[there], expected.misfit[there], rtol=1e-6)

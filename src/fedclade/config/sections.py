@@ -111,6 +111,18 @@ class IncongruenceConfig(Section):
         return self
 
 
+class DriftConfig(Section):
+    """Devices whose data change during the run, to see whether the method follows; see docs/drift.md."""
+
+    kind: Literal["none", "group", "swap"] = Field(
+        "none",
+        description="nothing changes, some devices change to the next planted group, or pairs of devices of different "
+        "groups swap all their data",
+    )
+    round: int = Field(20, ge=1, description="the first round with the new data")
+    share: float = Field(0.2, gt=0, le=1, description="share of the devices that change, at least one or one pair")
+
+
 class ModelConfig(Section):
     """What is trained."""
 
@@ -400,6 +412,7 @@ class Config(Section):
     run: RunConfig = RunConfig()
     population: PopulationConfig = PopulationConfig()
     incongruence: IncongruenceConfig = IncongruenceConfig()
+    drift: DriftConfig = DriftConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     edge: EdgeConfig = EdgeConfig()
@@ -437,5 +450,12 @@ class Config(Section):
                 "incongruence.kind",
                 "disjoint-classes",
                 "a writer writes all classes; take another population.partition",
+            )
+        known = self.incongruence.kind in ("rotate", "permute-labels") and len(self.incongruence.groups) > 1
+        if self.drift.kind == "group" and not known:
+            raise Complaint(
+                "drift.kind",
+                "group",
+                'needs groups that incongruence.kind = "rotate" or "permute-labels" plants; else take "swap"',
             )
         return self

@@ -35,14 +35,43 @@ def plant(
 ) -> tuple[np.ndarray, Ints]:
     """One planted group's images and labels as its devices see them. Group 0 sees the source's."""
     if config.kind == "rotate":
-        angles = config.angles or tuple(360.0 * g / len(config.groups) for g in range(len(config.groups)))
+        angles = _angles(config)
         shape = images.shape[-2:]
         images = rotate(images, angles[group])
         if images.shape[-2:] != shape:
             raise UserError(f'incongruence.kind = "rotate": needs square images, not {shape[0]}×{shape[1]}')
     elif config.kind == "permute-labels" and group > 0:
-        labels = generator(seed, "permutation", group).permutation(classes)[labels]
+        labels = _new_labels(group, classes, seed)[labels]
     return images, labels
+
+
+def replant(
+    config: IncongruenceConfig,
+    images: np.ndarray,
+    labels: Ints,
+    groups: tuple[int, int],
+    classes: int,
+    seed: int,
+) -> tuple[np.ndarray, Ints]:
+    """What a device of the first of two groups holds, as a device of the second would see it."""
+    before, after = groups
+    if config.kind == "rotate":
+        angles = _angles(config)
+        images = rotate(images, (angles[after] - angles[before]) % 360.0)
+    elif config.kind == "permute-labels":
+        source_label = np.argsort(_new_labels(before, classes, seed))
+        labels = _new_labels(after, classes, seed)[source_label[labels]]
+    return images, labels
+
+
+def _angles(config: IncongruenceConfig) -> tuple[float, ...]:
+    """Degrees by which each group's images are turned."""
+    return config.angles or tuple(360.0 * g / len(config.groups) for g in range(len(config.groups)))
+
+
+def _new_labels(group: int, classes: int, seed: int) -> Ints:
+    """What a group calls each of the source's classes."""
+    return generator(seed, "permutation", group).permutation(classes) if group > 0 else np.arange(classes)
 
 
 def rotate(images: np.ndarray, degrees: float) -> np.ndarray:

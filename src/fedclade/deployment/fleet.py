@@ -50,7 +50,7 @@ class DeployedFleet:
 
     # -------------------------------------------------------------------------------- who is there
 
-    def muster(self) -> Roster:
+    def muster(self, round_: int) -> Roster:
         """Look who is there, and tell the edge; where nobody is, wait.
 
         What the transport met with meanwhile is told with the round: see ``carry_out``.

@@ -71,7 +71,7 @@ class Deployment:
         """The config's own metrics."""
         return find_metrics(self.config.run.metrics)
 
-    def groups(self) -> Ints:
+    def groups(self, round_: int) -> Ints:
         """The planted group of each device, as it told; one group of all where somebody does not know."""
         return self._transport.register.groups
 

@@ -35,14 +35,26 @@ class Edge(Protocol):
 class SimulatedEdge:
     """Devices drawn once, fading drawn each round; or what traces say of them."""
 
-    def __init__(self, config: Config, samples: Ints, bits_per_sample: int, parameters: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        samples: Ints,
+        bits_per_sample: int,
+        parameters: int,
+        later: tuple[int, Ints] | None = None,
+    ) -> None:
+        """``samples`` is D_k; ``later`` a round and what D_k is from then on; None: it stays."""
         edge, count, seed = config.edge, len(samples), config.run.seed
         self._config = edge
         self.subchannels = edge.subchannels
         self.model_bits = float(edge.bits_per_parameter * parameters)
         self.devices = draw_devices(edge, count, seed)
         self._presence = Presence(edge, count, seed)
-        self._cycles = latency.compute_cycles(edge, config.training.epochs, samples, bits_per_sample)
+        amounts = {1: samples} if later is None else {1: samples, later[0]: later[1]}
+        epochs = config.training.epochs
+        self._cycles_from = {
+            first: latency.compute_cycles(edge, epochs, amount, bits_per_sample) for first, amount in amounts.items()
+        }
         self._channel: channel.Channel = channel.DrawnChannel(edge, self.devices.distance_m, seed)
         if edge.trace is not None:
             found = read_trace("edge.trace", edge.trace, CHANNEL, count, edge.trace_end, config.run.rounds)
@@ -57,6 +69,7 @@ class SimulatedEdge:
     def observe(self, round_: int) -> Links:
         """Work out this round's rates, times and energies."""
         edge, traced = self._config, self._traced
+        cycles = self._cycles_from[max(first for first in self._cycles_from if first <= round_)]
         devices = self.devices if traced is None else traced.at(round_)
         absent = np.zeros(len(devices.cpu_hz), dtype=bool) if traced is None else traced.absent(round_)
         seen = self._channel.gains(round_, devices.power_w)
@@ -68,12 +81,12 @@ class SimulatedEdge:
         return Links(
             snr=snr,
             rate_bps=rate,
-            compute_seconds=latency.compute_seconds(self._cycles, devices.cpu_hz),
+            compute_seconds=latency.compute_seconds(cycles, devices.cpu_hz),
             upload_seconds=upload,
-            compute_joules=energy.compute_joules(edge.capacitance, self._cycles, devices.cpu_hz),
+            compute_joules=energy.compute_joules(edge.capacitance, cycles, devices.cpu_hz),
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
-            limits=self._limits(snr, devices),
+            limits=self._limits(snr, devices, cycles),
             mean_rate_bps=channel.mean_rate_bps(edge, mean_snr) if seen.mean_rate_bps is None else seen.mean_rate_bps,
             away=away,
             absent=absent,
@@ -86,12 +99,12 @@ class SimulatedEdge:
         drawn = self._channel
         return drawn.places.positions(round_) if isinstance(drawn, channel.DrawnChannel) else None
 
-    def _limits(self, snr: Floats, devices: Devices) -> Limits:
-        """Times at the ends of the CPU and power ranges, at one round's signal-to-noise ratios, powers and speeds.
+    def _limits(self, snr: Floats, devices: Devices, cycles: Floats) -> Limits:
+        """Times at the ends of the CPU and power ranges, at one round's signal-to-noise ratios, traits and work.
 
         A speed that a trace tells is the fastest that the device has to give in that round.
         """
-        edge, cycles = self._config, self._cycles
+        edge = self._config
         loudest, softest = (
             latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / devices.power_w)))
             for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))

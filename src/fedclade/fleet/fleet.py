@@ -79,6 +79,7 @@ class Roster:
 
     samples: Ints  # D_k of every device known so far, there or not
     incidents: tuple[str, ...] = ()
+    drifted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # whose data change in this round, and how
 
 
 class Fleet(Protocol):
@@ -87,8 +88,11 @@ class Fleet(Protocol):
     parameters: int
     simulated: bool  # a round can be taken back: nothing has happened
 
-    def muster(self) -> Roster:
-        """Look who is there. New devices come last; nobody's number changes."""
+    def muster(self, round_: int) -> Roster:
+        """Look who is there in a round, and what it holds: simulated devices answer for that round from then on.
+
+        New devices come last; nobody's number changes.
+        """
         ...
 
     def at(self, links: Links) -> "Fleet":

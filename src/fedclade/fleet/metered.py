@@ -43,9 +43,9 @@ class Metered:
         )
         return Answers(answers.value, cost, answers.incidents)
 
-    def muster(self) -> Roster:
+    def muster(self, round_: int) -> Roster:
         """As the fleet itself."""
-        return self._fleet.muster()
+        return self._fleet.muster(round_)
 
     def at(self, links: Links) -> Fleet:
         """In another round."""

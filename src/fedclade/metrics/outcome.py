@@ -7,6 +7,7 @@ import numpy as np
 
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.tree import Split, Tree
+from fedclade.metrics.following import Following
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Outcome:
     accuracy: Floats  # of its cluster's model on its test data; NaN: it did not answer
     conventional_accuracy: Floats  # the same of the one model for all
     accuracy_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
+    drift: Following | None = None  # how devices whose data changed were followed; None before the run's end
 
     @property
     def known_accuracy(self) -> Floats:

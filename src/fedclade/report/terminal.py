@@ -22,6 +22,7 @@ from fedclade.report.listener import Progress as RunProgress
 from fedclade.report.tables import tables
 from fedclade.runs import Run
 from fedclade.runs.assign import Placement
+from fedclade.runs.drift import groups_at_end
 from fedclade.runs.problem import check_run
 from fedclade.scheduling import Timeline
 from fedclade.scheduling.constraints import Constraint
@@ -216,6 +217,9 @@ def event_lines(record: RoundRecord) -> Iterator[str]:
             yield f"round {record.round}: device {event.device} goes from cluster {left} to {event.node}"
         elif event.kind == "merge":
             yield f"round {record.round}: clusters {event.node} and {event.detail['merged']} become one"
+        elif event.kind == "drifted":
+            to = event.detail["to"]
+            yield f"round {record.round}: the data of device {event.device} change, its group is now {to}"
         elif event.kind == "joined":
             yield f"round {record.round}: device {event.device} joined, in cluster {event.node}"
         elif event.kind == "incident":
@@ -379,7 +383,7 @@ def show_run(run: Run, with_problem: bool = False) -> Iterator[RenderableType]:
     yield _groups(run, by_model)
     if with_problem:
         yield problem(check_run(run))
-    yield Group(*_facts_of(summary), *_own(run.own_metrics, summary))
+    yield Group(*_facts_of(summary), *_drift(run), *_own(run.own_metrics, summary))
 
 
 def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
@@ -402,7 +406,7 @@ def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
 
 def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
     """Every planted group under the one model and under its devices' own."""
-    devices = run.devices.set_index("device")
+    devices = groups_at_end(run.devices, run.events).set_index("device")
     own = pd.Series({device: by_model[leaf.name].loc[device] for leaf in run.leaves() for device in leaf.devices})
     kind = run.config.run.conventional
     note = "trained on by everybody" if kind == "continued" else "as it stood at the first split"
@@ -434,6 +438,20 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
             f"{100 * (after.min() - before.min()):+.1f}",
         )
     return table
+
+
+def _drift(run: Run) -> Iterator[Text]:
+    """Whether the method followed devices whose data changed, if any did."""
+    summary = run.summary
+    changed, share, rounds = (summary.get(f"drift_{name}") for name in ("devices", "followed", "rounds"))
+    if changed is None:
+        return
+    word = "changed group" if run.config.drift.kind == "group" else "swapped data"
+    after = "" if rounds is None else f", followed after {rounds:.1f} rounds on average"
+    lost = summary["drift_accuracy_lost"]
+    until = "" if lost is None else f"; until then {100 * lost:.1f} points below the accuracy they had"
+    home = f"{round(share * changed)} of them are with their new group"
+    yield Text(f"{'Drift':<12}{changed} device(s) {word} in round {run.config.drift.round}; {home}{after}{until}")
 
 
 def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:

@@ -103,6 +103,10 @@ class RunWriter:
                 insert(self._db, table, rows)
             insert(self._db, "metrics", values)
 
+    def table(self, name: str) -> pd.DataFrame:
+        """One table of run.db, as it is so far."""
+        return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", self._db)
+
     def checkpoint(self, state: State, saved: Saved, spent: Mapping[str, float]) -> None:
         """Write the state beside the last one, then switch to it; ``saved`` is the method's part of it."""
         write_state(self.folder, state, saved, spent)

@@ -15,6 +15,7 @@ from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
 from fedclade.fleet.metered import Metered
 from fedclade.fleet.questions import Evaluate, Question
 from fedclade.fleet.remembered import EvaluationMemory
+from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.scheduling.planner import Plan
 
@@ -24,14 +25,30 @@ Answer = TypeVar("Answer")
 class SimulatedFleet:
     """Devices whose updates a Trainer makes and whose time an Edge tells."""
 
-    def __init__(self, config: Config, trainer: Trainer, edge: Edge, samples: Ints, stopwatch: Stopwatch) -> None:
+    def __init__(
+        self,
+        config: Config,
+        trainer: Trainer,
+        edge: Edge,
+        samples: Ints,
+        stopwatch: Stopwatch,
+        drifting: DriftingTrainer | None = None,
+    ) -> None:
+        """``drifting`` is the trainer, or the one inside it, whose devices' data change; None: they do not."""
         self._config, self._trainer, self._edge, self._samples = config, trainer, edge, samples
+        self._drifting = drifting
         self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
         self.parameters, self.simulated = trainer.parameters, True
 
-    def muster(self) -> Roster:
-        """Everybody, always."""
-        return Roster(self._samples)
+    def muster(self, round_: int) -> Roster:
+        """Everybody, always; some may hold other data than before."""
+        if self._drifting is None:
+            return Roster(self._samples)
+        drift = self._drifting.drift
+        self._samples = drift.samples(round_)
+        if self._drifting.begin(round_):  # what was found out of the data before does not count any more
+            self._evaluations = EvaluationMemory()
+        return Roster(self._samples, drifted=drift.told(round_))
 
     def at(self, links: Links) -> Fleet:
         """With a meter on the answers."""

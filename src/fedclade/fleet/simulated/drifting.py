@@ -1,0 +1,66 @@
+"""Devices whose data change: a Trainer that lets another one train whatever each device holds in a round."""
+
+import numpy as np
+
+from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.data.drift import Drift
+from fedclade.fleet.questions import Examiner, Share
+from fedclade.fleet.simulated.trainer import Trainer
+
+
+class DriftingTrainer:
+    """The other trainer trains rows of the drift's population; which row is a device's depends on the round."""
+
+    def __init__(self, trainer: Trainer, drift: Drift) -> None:
+        self._trainer, self.drift = trainer, drift
+        self.parameters, self.incidents = trainer.parameters, trainer.incidents
+        self._rows = drift.rows(1)
+
+    def begin(self, round_: int) -> bool:
+        """From now on questions are about the data of this round; gives whether that is other data than before."""
+        before, self._rows = self._rows, self.drift.rows(round_)
+        return not np.array_equal(before, self._rows)
+
+    @property
+    def examiner(self) -> Examiner:
+        """What questions may look at: the devices' present data."""
+        return _Present(self._trainer.examiner, self._rows)
+
+    def initial_model(self, variant: int = 0) -> Singles:
+        """w0."""
+        return self._trainer.initial_model(variant)
+
+    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+        """Δw of each device, on what it holds in this round."""
+        return self._trainer.train(round_, models, self.drift.rows(round_)[devices], model_of)
+
+    def named_tensors(self, model: Singles) -> dict[str, Singles]:
+        """The flat model as named arrays."""
+        return self._trainer.named_tensors(model)
+
+    def close(self) -> None:
+        """Let go of processes and memory."""
+        self._trainer.close()
+
+
+class _Present:
+    """An Examiner of devices, by one of the rows that are theirs at present."""
+
+    def __init__(self, examiner: Examiner, rows: Ints) -> None:
+        self._examiner, self._rows, self.classes = examiner, rows, examiner.classes
+
+    def positions(self, device: int, share: Share) -> Ints:
+        """Where a share of a device's images lies."""
+        return self._examiner.positions(int(self._rows[device]), share)
+
+    def labels(self, positions: Ints) -> Ints:
+        """The classes of images."""
+        return self._examiner.labels(positions)
+
+    def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
+        """For each image whether a model is right (1 or 0), and its loss."""
+        return self._examiner.scores(model, positions)
+
+    def losses(self, models: Singles, positions: Ints) -> Floats:
+        """The loss of each model (row) on each image (column)."""
+        return self._examiner.losses(models, positions)
