@@ -128,6 +128,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_of_the_page_works(words, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT / "examples")

@@ -449,7 +449,7 @@ def _drift(run: Run) -> Iterator[Text]:
     word = "changed group" if run.config.drift.kind == "group" else "swapped data"
     after = "" if rounds is None else f", followed after {rounds:.1f} rounds on average"
     lost = summary["drift_accuracy_lost"]
-    until = "" if lost is None else f"; until then {100 * lost:.1f} points below the accuracy they had"
+    until = "" if not lost else f"; until then {100 * lost:.1f} points below the accuracy they had"
     home = f"{round(share * changed)} of them are with their new group"
     yield Text(f"{'Drift':<12}{changed} device(s) {word} in round {run.config.drift.round}; {home}{after}{until}")
 
