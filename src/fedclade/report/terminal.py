@@ -17,6 +17,7 @@ from rich.text import Text
 from fedclade.core.records import RoundRecord
 from fedclade.edge import duration
 from fedclade.metrics import Metric
+from fedclade.report.drift import drift_line
 from fedclade.report.listener import Listener
 from fedclade.report.listener import Progress as RunProgress
 from fedclade.report.tables import tables
@@ -383,7 +384,7 @@ def show_run(run: Run, with_problem: bool = False) -> Iterator[RenderableType]:
     yield _groups(run, by_model)
     if with_problem:
         yield problem(check_run(run))
-    yield Group(*_facts_of(summary), *_drift(run), *_own(run.own_metrics, summary))
+    yield Group(*_facts_of(summary), *map(Text, drift_line(run)), *_own(run.own_metrics, summary))
 
 
 def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
@@ -438,20 +439,6 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
             f"{100 * (after.min() - before.min()):+.1f}",
         )
     return table
-
-
-def _drift(run: Run) -> Iterator[Text]:
-    """Whether the method followed devices whose data changed, if any did."""
-    summary = run.summary
-    changed, share, rounds = (summary.get(f"drift_{name}") for name in ("devices", "followed", "rounds"))
-    if changed is None:
-        return
-    word = "changed group" if run.config.drift.kind == "group" else "swapped data"
-    after = "" if rounds is None else f", followed after {rounds:.1f} rounds on average"
-    lost = summary["drift_accuracy_lost"]
-    until = "" if not lost else f"; until then {100 * lost:.1f} points below the accuracy they had"
-    home = f"{round(share * changed)} of them are with their new group"
-    yield Text(f"{'Drift':<12}{changed} device(s) {word} in round {run.config.drift.round}; {home}{after}{until}")
 
 
 def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
