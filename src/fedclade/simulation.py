@@ -211,11 +211,11 @@ def simulated_server(
     samples: Ints,
     groups: Ints | None = None,
     stopwatch: Stopwatch | None = None,
-    drifting: DriftingTrainer | None = None,
+    drift: Drift | None = None,
 ) -> Server:
     """Algorithm 1 with a simulated fleet: updates come from a trainer, times from an edge; D_k and planted groups."""
     watch = stopwatch or Stopwatch()
-    fleet = SimulatedFleet(config, trainer, edge, samples, watch, drifting)
+    fleet = SimulatedFleet(config, trainer, edge, samples, watch, drift)
     return Server(config, fleet, edge, find_method(config, groups), watch)
 
 
@@ -253,17 +253,12 @@ class Experiment:
         return drift_of(self.config, self.population)
 
     @cached_property
-    def _drifting(self) -> DriftingTrainer | None:
-        """How updates come about where the devices' data change."""
-        if self.drift is None:
-            return None
-        trainer = build_trainer(self.engine, self.config, self.drift.population, self._stop_requested)
-        return DriftingTrainer(trainer, self.drift)
-
-    @cached_property
     def trainer(self) -> Trainer:
         """How updates come about."""
-        trainer = self._drifting or build_trainer(self.engine, self.config, self.population, self._stop_requested)
+        held = self.population if self.drift is None else self.drift.population
+        trainer = build_trainer(self.engine, self.config, held, self._stop_requested)
+        if self.drift is not None:
+            trainer = DriftingTrainer(trainer, self.drift)
         attack = self.config.attack
         if attack.kind == "none":
             return trainer
@@ -273,15 +268,7 @@ class Experiment:
     def edge(self) -> SimulatedEdge:
         """How long things take."""
         later = None if self.drift is None else (self.drift.round, self.drift.samples(self.drift.round))
-        return self._edge_of(self.population.samples, later)
-
-    def _edge_of(self, samples: Ints, later: tuple[int, Ints] | None = None) -> SimulatedEdge:
-        """The edge of devices with so much data each, at first and later; no trainer is built for it."""
-        population = self.population
-        _, channels, height, width = population.images.shape
-        module = build_model(self.config.model, (channels, height, width), population.classes, self.config.run.seed)
-        parameters = sum(weights.numel() for weights in module.parameters())
-        return SimulatedEdge(self.config, samples, population.bits_per_sample, parameters, later)
+        return _edge_of(self.config, self.population, self.population.samples, later)
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -299,7 +286,7 @@ class Experiment:
             population.samples,
             population.group,
             self._stopwatch,
-            self._drifting,
+            self.drift,
         )
 
     def groups(self, round_: int) -> Ints:
@@ -328,9 +315,11 @@ class Experiment:
         does so under every order and allocation, too.
         """
         config, edge, samples = self.config, self.edge, self.population.samples
+        if self.drift is not None:
+            samples = self.drift.samples(round_)
         if devices is not None:
             samples = generator(config.run.seed, "plan-sizes").choice(samples, devices)
-            edge = self._edge_of(samples)
+            edge = _edge_of(config, self.population, samples)
         links = edge.observe(round_)
         everybody, never = ClusterView(np.arange(len(samples)), open=True), np.zeros(len(samples), dtype=np.int64)
 
@@ -395,6 +384,16 @@ class Experiment:
     ) -> Run:
         calls = [Calls(on_round)] if on_round else []
         return record_run(self, writer, state, [*calls, *listeners], self._stop_requested)
+
+
+def _edge_of(
+    config: Config, population: Population, samples: Ints, later: tuple[int, Ints] | None = None
+) -> SimulatedEdge:
+    """The edge of devices with so much data each, at first and later; no trainer is built for it."""
+    _, channels, height, width = population.images.shape
+    module = build_model(config.model, (channels, height, width), population.classes, config.run.seed)
+    parameters = sum(weights.numel() for weights in module.parameters())
+    return SimulatedEdge(config, samples, population.bits_per_sample, parameters, later)
 
 
 def checked_for_resume(config: Config, folder: str | Path) -> Run:

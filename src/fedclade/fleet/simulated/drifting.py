@@ -1,7 +1,5 @@
 """Devices whose data change: a Trainer that lets another one train whatever each device holds in a round."""
 
-import numpy as np
-
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.data.drift import Drift
 from fedclade.fleet.questions import Examiner, Share
@@ -9,22 +7,19 @@ from fedclade.fleet.simulated.trainer import Trainer
 
 
 class DriftingTrainer:
-    """The other trainer trains rows of the drift's population; which row is a device's depends on the round."""
+    """The other trainer trains rows of the drift's population; which row is a device's depends on the round.
+
+    Its examiner knows rows: ``Present`` makes devices of them.
+    """
 
     def __init__(self, trainer: Trainer, drift: Drift) -> None:
-        self._trainer, self.drift = trainer, drift
+        self._trainer, self._drift = trainer, drift
         self.parameters, self.incidents = trainer.parameters, trainer.incidents
-        self._rows = drift.rows(1)
-
-    def begin(self, round_: int) -> bool:
-        """From now on questions are about the data of this round; gives whether that is other data than before."""
-        before, self._rows = self._rows, self.drift.rows(round_)
-        return not np.array_equal(before, self._rows)
 
     @property
     def examiner(self) -> Examiner:
-        """What questions may look at: the devices' present data."""
-        return _Present(self._trainer.examiner, self._rows)
+        """The other trainer's."""
+        return self._trainer.examiner
 
     def initial_model(self, variant: int = 0) -> Singles:
         """w0."""
@@ -32,7 +27,7 @@ class DriftingTrainer:
 
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         """Δw of each device, on what it holds in this round."""
-        return self._trainer.train(round_, models, self.drift.rows(round_)[devices], model_of)
+        return self._trainer.train(round_, models, self._drift.rows(round_)[devices], model_of)
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""
@@ -43,8 +38,8 @@ class DriftingTrainer:
         self._trainer.close()
 
 
-class _Present:
-    """An Examiner of devices, by one of the rows that are theirs at present."""
+class Present:
+    """An Examiner of devices, by the rows that are theirs at present."""
 
     def __init__(self, examiner: Examiner, rows: Ints) -> None:
         self._examiner, self._rows, self.classes = examiner, rows, examiner.classes

@@ -10,12 +10,13 @@ from fedclade.core.links import Links
 from fedclade.core.state import Serving
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.updates import HeldUpdates, update_norms
+from fedclade.data.drift import Drift
 from fedclade.edge import Edge
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
 from fedclade.fleet.metered import Metered
-from fedclade.fleet.questions import Evaluate, Question
+from fedclade.fleet.questions import Evaluate, Examiner, Question
 from fedclade.fleet.remembered import EvaluationMemory
-from fedclade.fleet.simulated.drifting import DriftingTrainer
+from fedclade.fleet.simulated.drifting import Present
 from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.scheduling.planner import Plan
 
@@ -32,21 +33,21 @@ class SimulatedFleet:
         edge: Edge,
         samples: Ints,
         stopwatch: Stopwatch,
-        drifting: DriftingTrainer | None = None,
+        drift: Drift | None = None,
     ) -> None:
-        """``drifting`` is the trainer, or the one inside it, whose devices' data change; None: they do not."""
+        """``drift`` says how the devices' data change; the trainer must know of it, too. None: they do not."""
         self._config, self._trainer, self._edge, self._samples = config, trainer, edge, samples
-        self._drifting = drifting
+        self._drift, self._rows = drift, None if drift is None else drift.rows(1)
         self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
         self.parameters, self.simulated = trainer.parameters, True
 
     def muster(self, round_: int) -> Roster:
         """Everybody, always; some may hold other data than before."""
-        if self._drifting is None:
+        drift, before = self._drift, self._rows
+        if drift is None or before is None:
             return Roster(self._samples)
-        drift = self._drifting.drift
-        self._samples = drift.samples(round_)
-        if self._drifting.begin(round_):  # what was found out of the data before does not count any more
+        self._samples, self._rows = drift.samples(round_), drift.rows(round_)
+        if not np.array_equal(before, self._rows):  # what was found out of the data before does not count any more
             self._evaluations = EvaluationMemory()
         return Roster(self._samples, drifted=drift.told(round_))
 
@@ -94,7 +95,9 @@ class SimulatedFleet:
 
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """The devices' data is here: look at it. Whoever wants to know the cost asks through ``at``."""
-        examiner = self._trainer.examiner
+        examiner: Examiner = self._trainer.examiner
+        if self._rows is not None:
+            examiner = Present(examiner, self._rows)
         value: Any
         if isinstance(question, Evaluate):
             value = self._evaluations.answer(question, lambda unknown: unknown.run(examiner))
