@@ -9,8 +9,10 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from data_builders import stand_in_folder_with
 from fedclade import Experiment, open_run
 from fedclade.core.errors import Interrupted
 from tiny_runs import fedclade, refusal, tiny, tiny_file
@@ -19,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "traces.md").read_text("utf-8")
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 COMMANDS = [shlex.split(line, comments=True) for line in LINES]
+PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 CAPACITY = {"10": {"computation": 100.0, "communication": 5000.0}, "9": {"computation": 50, "communication": 800.0}}
 BEHAVIOUR = {"3": {"duration": 900, "active": [0, 3000], "inactive": [600, 3600], "finish_time": 4000, "model": "X"}}
 
@@ -40,9 +43,8 @@ def write_example(monkeypatch, *words):
 
 
 def test_every_command_works_in_the_order_in_which_it_is_shown(reader, monkeypatch):
-    (python,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(python, {})
-    assert [words[:2] for words in COMMANDS].count(["fedclade", "run"]) == 3
+    exec(PYTHON[-1], {})
+    assert [words[:2] for words in COMMANDS].count(["fedclade", "run"]) == 4
     for number, (program, *words) in enumerate(COMMANDS):
         if program == "python":
             write_example(monkeypatch, *words)
@@ -86,6 +88,36 @@ def test_rounds_in_which_nobody_is_there_pass(reader):
         chosen = ("edge.device_trace=there.csv", f"scheduling.policy={policy}", "scheduling.per_round=6")
         uploads = tiny(*chosen, "clustering.method=none").run(reader / policy).uploads
         assert uploads.groupby("round").size().to_dict() == {1: 6, 3: 6}
+
+
+MOVING = ("edge.stations=3", "edge.mobility=random-waypoint", "edge.mobility_seconds=30.0", "run.rounds=6")
+
+
+def test_the_policy_that_is_shown_takes_the_best_links_of_every_station(reader, monkeypatch):
+    stand_in_folder_with(monkeypatch, reader, "of_each", PYTHON[0])
+    experiment = tiny(*MOVING, "scheduling.policy=of_each:best_of_each", "clustering.method=none")
+    links = {round_: experiment.edge.observe(round_) for round_ in range(1, 7)}
+    run = experiment.run(reader / "run")
+    handovers = run.events.query("kind == 'handover'")
+    assert len(handovers) > 0
+    for round_, seen in links.items():
+        told = handovers[handovers["round"] == round_]
+        changed = np.flatnonzero(seen.station != seen.station_before)
+        assert told["device"].tolist() == changed.tolist()
+        assert [detail["to"] for detail in told["detail"]] == seen.station[changed].tolist()
+        heard = run.uploads.query(f"round == {round_}")["device"].to_numpy("int64")
+        assert not np.isin(heard, changed).any()
+        assert max(np.bincount(seen.station[heard])) <= 2
+
+
+def test_a_run_with_moving_devices_and_stations_goes_on_exactly_after_a_stop(reader):
+    settings = (*MOVING, "edge.shadowing_db=6.0", "run.checkpoint_every=1")
+    whole, done = tiny(*settings).run(reader / "whole"), []
+    with pytest.raises(Interrupted):
+        tiny(*settings, stop_requested=lambda: len(done) >= 3).run(reader / "halved", on_round=done.append)
+    resumed = tiny(*settings).resume(reader / "halved")
+    assert resumed.uploads.equals(whole.uploads)
+    assert resumed.events.equals(whole.events)
 
 
 # -------------------------------------------------------------------------------- FedScale

@@ -58,7 +58,7 @@ class Server:
         after = self._continue_conventional(begun, after)
         leaf_of = begun.tree.leaf_of()
         joined = [Event("joined", leaf_of[device], device) for device in new.tolist()]
-        events = [*told, *joined, *placed, *moved, *mishaps(arrival, leaf_of)]
+        events = [*told, *joined, *_handovers(links, leaf_of), *placed, *moved, *mishaps(arrival, leaf_of)]
         events += events_of(heard, decided, arrival.heard)
         return after, self._record(state, heard, after, arrival, decided, cost, events)
 
@@ -222,6 +222,18 @@ class Server:
             norms.max if norms.heard else None,
             _verdict(leaf, decided),
         )
+
+
+def _handovers(links: Links, leaf_of: list[str]) -> list[Event]:
+    """One event for each device that another base station serves than in the round before."""
+    if links.station is None or links.station_before is None:
+        return []
+    pairs = zip(links.station_before.tolist(), links.station.tolist(), strict=True)
+    return [
+        Event("handover", leaf_of[device], device, {"from": before, "to": after})
+        for device, (before, after) in enumerate(pairs)
+        if before != after
+    ]
 
 
 def _verdict(leaf: Node, decided: Decisions) -> Verdict:

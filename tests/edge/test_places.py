@@ -11,7 +11,7 @@ from fedclade import UserError
 from fedclade.config import EdgeConfig, load
 from fedclade.edge import SimulatedEdge
 from fedclade.edge.devices import draw_devices
-from fedclade.edge.places import Places, RandomWaypoint, Shadowing
+from fedclade.edge.places import Places, RandomWaypoint, Serving, Shadowing, stations
 
 
 def places_of(devices=20, seed=1, **settings):
@@ -152,3 +152,58 @@ def test_shadowing_multiplies_the_gain_and_the_mean_rate_knows_it():
     ratio_db = 10 * np.log10(dark.snr / plain.snr)
     assert 3.0 < ratio_db.std() < 9.0
     assert np.array_equal(dark.mean_rate_bps, dark.rate_bps)
+
+
+# -------------------------------------------------------------------------------- several base stations
+
+
+def test_stations_are_one_in_the_middle_and_the_others_on_a_circle():
+    assert stations(EdgeConfig()).tolist() == [[0.0, 0.0]]
+    four = stations(EdgeConfig(stations=5, station_distance_m=80.0))
+    assert four == pytest.approx(np.array([[0, 0], [80, 0], [0, 80], [-80, 0], [0, -80]]), abs=1e-9)
+
+
+def test_at_first_everybody_has_the_nearest_station_and_its_gain():
+    one, three = edge_of(fading="none").observe(1), edge_of(fading="none", stations=3).observe(1)
+    assert (three.snr >= one.snr).all()
+    assert (three.snr > one.snr).any()
+    assert np.array_equal(three.station == 0, three.snr == one.snr)
+    assert one.station.tolist() == [0] * 20
+    config = EdgeConfig(stations=3)
+    places = Places(config, edge_of().devices.distance_m, 1)
+    distance = np.array([places.distance_m(1, station) for station in range(3)])
+    assert np.array_equal(three.station, distance.argmin(axis=0))
+
+
+def test_a_device_is_handed_over_where_another_station_is_better_by_more_than_the_margin():
+    gains_db = {1: [[0, -5]], 2: [[0, 2.9]], 3: [[0, 3.1]], 4: [[0, -2.9]], 5: [[0, -3.1]]}
+    config = EdgeConfig(stations=2, handover_db=3.0, mobility="random-waypoint")
+    serving = Serving(config, lambda round_: 10 ** (np.array(gains_db[round_]) / 10))
+    assert [serving.station(round_).tolist() for round_ in (1, 2, 3, 4, 5)] == [[0], [0], [1], [1], [0]]
+    assert serving.station(3).tolist() == [1]  # asked again, later
+
+
+@given(st.integers(1, 5), st.floats(0.0, 12.0), st.integers(0, 30))
+def test_nobody_keeps_a_station_that_is_worse_by_more_than_the_margin(count, margin, seed):
+    settings = {"stations": count, "handover_db": margin, "mobility": "random-waypoint", "shadowing_db": 4.0}
+    edge = edge_of(6, seed, fading="none", mobility_seconds=20.0, **settings)
+    channel = edge._channel
+    for round_ in (1, 2, 7, 5):
+        links = edge.observe(round_)
+        by_station = channel._by_station(round_)
+        mine = by_station[np.arange(6), links.station]
+        assert (mine * 10 ** (margin / 10) >= by_station.max(axis=1) * (1 - 1e-9)).all()
+        assert links.uplink.gain == pytest.approx(mine)
+        if round_ > 1:
+            assert np.array_equal(
+                links.station_before, edge_of(6, seed, **settings, mobility_seconds=20.0).observe(round_ - 1).station
+            )
+
+
+def test_a_wide_margin_means_fewer_handovers():
+    def handovers(margin):
+        edge = edge_of(stations=4, mobility="random-waypoint", handover_db=margin)
+        rounds = [edge.observe(round_) for round_ in range(1, 40)]
+        return sum(int((links.station != links.station_before).sum()) for links in rounds)
+
+    assert handovers(0.0) > handovers(6.0) > handovers(60.0) == 0

@@ -213,6 +213,15 @@ class EdgeConfig(Section):
     speed_min_mps: float = Field(0.5, gt=0, description="slowest walk, metres a second, drawn for each way")
     speed_max_mps: float = Field(2.0, gt=0, description="fastest walk")
     pause_seconds: float = Field(0.0, ge=0, description="rest before the next way")
+    stations: int = Field(
+        1,
+        ge=1,
+        description="base stations: one in the middle, the others evenly on a circle; they share the sub-channels",
+    )
+    station_distance_m: float = Field(100.0, gt=0, description="radius of that circle")
+    handover_db: float = Field(
+        3.0, ge=0, description="a device changes to another base station that it reaches better by more than this"
+    )
 
     @property
     def subchannels(self) -> int:

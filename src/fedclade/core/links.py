@@ -65,6 +65,8 @@ class Links:
     away: Bools | None = None  # not there this round; None: everybody is
     absent: Bools | None = None  # away, and known to be before devices are selected; None: nobody
     lost: Bools | None = None  # would upload in vain; None: nobody
+    station: Ints | None = None  # base station that serves each device; None: unknown
+    station_before: Ints | None = None  # the same in the round before: where they differ, it was handed over
     uplink: Uplink | None = None  # upload time at any bandwidth and power; None: unknown, as where it is measured
 
     @property

@@ -16,7 +16,7 @@ class Event:
     """Something worth telling.
 
     ``kind`` is one of: split, split-test, stop, reopen, moved, merge (of clusters); placed, missed, lost, rejected,
-    trimmed, drifted (of devices); joined, incident (of the fleet). ``detail`` is plain data.
+    trimmed, drifted, handover (of devices); joined, incident (of the fleet). ``detail`` is plain data.
     """
 
     kind: str

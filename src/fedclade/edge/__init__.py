@@ -74,6 +74,7 @@ class SimulatedEdge:
         absent = np.zeros(len(devices.cpu_hz), dtype=bool) if traced is None else traced.absent(round_)
         seen = self._channel.gains(round_, devices.power_w)
         away = self._presence.away(round_) | absent
+        before, station = seen.stations or (np.zeros(len(away), dtype=np.int64),) * 2
         mean_snr = channel.signal_to_noise(devices.power_w, seen.gain, channel.noise_watts(edge))
         snr = np.where(away, 0.0, mean_snr * seen.fading)
         rate = channel.rate_bps(edge, snr)
@@ -91,6 +92,8 @@ class SimulatedEdge:
             away=away,
             absent=absent,
             lost=seen.faded_to < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
+            station_before=before,
+            station=station,
             uplink=self._uplink(np.where(away, 0.0, seen.gain * seen.fading), devices.power_w),
         )
 

@@ -12,10 +12,10 @@ import numpy as np
 from scipy.special import exp1
 
 from fedclade.config import EdgeConfig
-from fedclade.core.arrays import Floats
+from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import UserError
 from fedclade.core.random import generator
-from fedclade.edge.places import Places, Shadowing
+from fedclade.edge.places import Places, Serving, Shadowing
 from fedclade.edge.traces import Trace
 
 THERMAL_DBM_PER_HZ = -174.0
@@ -30,6 +30,7 @@ class Gains:
     fading: Floats
     faded_to: Floats  # share of its usual gain that a link has this round: what an outage is told by
     mean_rate_bps: Floats | None = None  # what the link carries on average over rounds; None: over the fading
+    stations: tuple[Ints, Ints] | None = None  # that served each device the round before, and serve it; None: one
 
 
 class Channel(Protocol):
@@ -43,21 +44,34 @@ class Channel(Protocol):
 class DrawnChannel:
     """Gains that fall with the distance and behind obstacles, and fading drawn anew each round.
 
-    ``distance_m`` is how far each device is from the base station at first.
+    ``distance_m`` is how far each device is from the base station in the middle at first.
     """
 
     def __init__(self, config: EdgeConfig, distance_m: Floats, seed: int) -> None:
         self._config, self._seed = config, seed
         self.places = Places(config, distance_m, seed)
-        self._shadowing = Shadowing(config, self.places, len(distance_m), seed) if config.shadowing_db else None
+        self._shadowing = [
+            Shadowing(config, self.places, len(distance_m), seed, station)
+            for station in range(config.stations if config.shadowing_db else 0)
+        ]
+        self._serving = Serving(config, self._by_station) if config.stations > 1 else None
 
     def gains(self, round_: int, power_w: Floats) -> Gains:
         """A function of seed and round."""
-        gain = path_gain(self._config, self.places.distance_m(round_))
-        if self._shadowing is not None:
-            gain = gain * self._shadowing.gain(round_)
-        fading = fading_power(self._config, len(gain), round_, self._seed)
-        return Gains(gain, fading, fading)
+        by_station = self._by_station(round_)
+        fading = fading_power(self._config, len(by_station), round_, self._seed)
+        if self._serving is None:
+            return Gains(by_station[:, 0], fading, fading)
+        before, now = self._serving.station(max(1, round_ - 1)), self._serving.station(round_)
+        gain = by_station[np.arange(len(now)), now]
+        return Gains(gain, fading, fading, stations=(before, now))
+
+    def _by_station(self, round_: int) -> Floats:
+        """The gains of a round to every base station, K×S, without fading."""
+        config, places = self._config, self.places
+        gains = [path_gain(config, places.distance_m(round_, station)) for station in range(config.stations)]
+        shadowed = zip(gains, self._shadowing, strict=True) if self._shadowing else ()
+        return np.stack([gain * shadow.gain(round_) for gain, shadow in shadowed] or gains, axis=1)
 
 
 class TracedChannel:

@@ -1,21 +1,23 @@
-"""Where devices are, and what stands in the way: movement (random waypoint) and shadowing (log-normal).
+"""Where devices are, what stands in the way, and which base station serves them.
 
-Both are functions of seed and round. The last answer is kept, because a walk is worked out from its past; whoever asks
-for an earlier round, or goes on with an interrupted run, gets the same numbers.
+Movement (random waypoint), shadowing (log-normal) and hand-over are functions of seed and round. The last answer is
+kept, because each is worked out from its past; whoever asks for an earlier round, or goes on with an interrupted run,
+gets the same numbers.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedclade.config import EdgeConfig
-from fedclade.core.arrays import Floats
+from fedclade.core.arrays import Floats, Ints
 from fedclade.core.random import generator
 
 
 class Places:
-    """Positions in metres, K×2, with the base station in the middle; devices stand still, or walk.
+    """Positions in metres, K×2, with the first base station in the middle; devices stand still, or walk.
 
     ``distance_m`` is where each device is at first; in which direction is drawn.
     """
@@ -32,11 +34,12 @@ class Places:
             return self._first
         return self._walk.positions((round_ - 1) * self._config.mobility_seconds)
 
-    def distance_m(self, round_: int) -> Floats:
-        """To the base station, which nobody comes nearer to than the nearest device may stand."""
-        if self._walk is None:
+    def distance_m(self, round_: int, station: int = 0) -> Floats:
+        """To a base station, which nobody comes nearer to than the nearest device may stand."""
+        if self._walk is None and station == 0:
             return self._distance_m
-        return np.asarray(np.maximum(np.hypot(*self.positions(round_).T), self._config.distance_min_m))
+        away = self.positions(round_) - stations(self._config)[station]
+        return np.asarray(np.maximum(np.hypot(*away.T), self._config.distance_min_m))
 
 
 class RandomWaypoint:
@@ -103,10 +106,12 @@ class Shadowing:
     """What obstacles add to or take from each link, in dB: normal with mean 0, new where a device has moved.
 
     After ``shadowing_distance_m`` metres the correlation with what it was before has fallen to 1/e (Gudmundson 1991).
+    Shadows towards different base stations have nothing to do with each other.
     """
 
-    def __init__(self, config: EdgeConfig, places: Places, count: int, seed: int) -> None:
+    def __init__(self, config: EdgeConfig, places: Places, count: int, seed: int, station: int = 0) -> None:
         self._config, self._places, self._count, self._seed = config, places, count, seed
+        self._purpose = "shadowing" if station == 0 else f"shadowing-{station}"
         self._restart()
 
     def _restart(self) -> None:
@@ -125,7 +130,42 @@ class Shadowing:
         return np.asarray(10.0 ** (self._shadow / 10.0))
 
     def _drawn(self, round_: int) -> Floats:
-        return generator(self._seed, "shadowing", round_).normal(0.0, self._config.shadowing_db, self._count)
+        return generator(self._seed, self._purpose, round_).normal(0.0, self._config.shadowing_db, self._count)
+
+
+class Serving:
+    """Which base station serves each device: at first the one it reaches best.
+
+    A device is handed over to the best one of a round where that is better by more than ``handover_db``; so a device
+    between two stations does not go to and fro. ``gains`` gives the gains of a round, K×S, without fading.
+    """
+
+    def __init__(self, config: EdgeConfig, gains: Callable[[int], Floats]) -> None:
+        self._gains, self._margin = gains, 10.0 ** (config.handover_db / 10.0)
+        self._moves = config.mobility != "none"
+        self._restart()
+
+    def _restart(self) -> None:
+        self._round, self._station = 1, self._gains(1).argmax(axis=1)
+
+    def station(self, round_: int) -> Ints:
+        """In a round (from 1)."""
+        if round_ < self._round:
+            self._restart()
+        while self._round < round_ and self._moves:
+            self._round += 1
+            gains, everyone = self._gains(self._round), np.arange(len(self._station))
+            best = gains.argmax(axis=1)
+            better = gains[everyone, best] > self._margin * gains[everyone, self._station]
+            self._station = np.where(better, best, self._station)
+        return np.asarray(self._station)
+
+
+def stations(config: EdgeConfig) -> Floats:
+    """Where the base stations are, S×2 in metres: one in the middle, the others evenly on a circle."""
+    around = config.stations - 1
+    angle = 2 * np.pi * np.arange(around) / max(around, 1)
+    return np.concatenate([np.zeros((1, 2)), _at(np.full(around, config.station_distance_m), angle)])
 
 
 def _at(distance_m: Floats, angle: Floats) -> Floats:

@@ -101,6 +101,8 @@ class Planner:
             last_heard=last_heard,
             clusters=clusters,
             config=self.config,
+            station=links.station,
+            station_before=links.station_before,
         )
         here = np.arange(len(samples)) if links.absent is None else np.flatnonzero(~links.absent)
         situation = situation.among(here)

@@ -65,6 +65,7 @@ class PlannedRound:
                 "available": int(available[device]),
                 "x_m": None if here is None else float(here[device, 0]),
                 "y_m": None if here is None else float(here[device, 1]),
+                "station": None if links.station is None else int(links.station[device]),
                 "selected": int(device in uploads),
                 **uploads.get(device, nothing),
             }

@@ -48,6 +48,8 @@ class Situation:
     last_heard: Ints  # round in which the device's last update arrived; 0: never
     clusters: tuple[ClusterView, ...]
     config: SchedulingConfig
+    station: Ints | None = None  # base station that serves each device; None: unknown
+    station_before: Ints | None = None  # the same in the round before: where they differ, it was handed over
 
     @property
     def devices(self) -> int:
