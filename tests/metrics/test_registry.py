@@ -62,8 +62,9 @@ def test_every_metric_by_hand():
 def test_what_does_not_exist_is_none():
     told = summarise(replace(OUTCOME, planted=None, tree=Tree.planted(4), accuracy=np.full(4, np.nan)))
     nothing = {name for name, value in told.items() if value is None}
-    assert {name for name in nothing if "accuracy" not in name and "drift" not in name} == {
+    assert {name for name in nothing if "accuracy" not in name} == {
         "adjusted_rand_index",
+        *(f"drift_{what}" for what in ("devices", "followed", "rounds")),
         *(f"{which}_split_{unit}" for which in ("first", "last") for unit in ("round", "seconds")),
     }
     assert {"accuracy_min", "accuracy_mean", "jain_accuracy"} <= nothing

@@ -106,7 +106,8 @@ def test_a_value_that_does_not_exist_is_null(tmp_path):
     summary = tiny(*overrides).run(tmp_path / "run").summary
     nulls = {name for name, value in summary.items() if value is None}
     splits = {f"{which}_split_{unit}" for which in ("first", "last") for unit in ("round", "seconds")}
-    assert nulls == {"adjusted_rand_index", *splits}
+    drift = {f"drift_{what}" for what in ("devices", "followed", "rounds", "accuracy_lost")}
+    assert nulls == {"adjusted_rand_index", *splits, *drift}
     assert summary["accuracy_mean"] == summary["conventional_accuracy_mean"]
 
 
