@@ -1,8 +1,18 @@
 """The errors that are part of the product's manners."""
 
+LONGEST_MESSAGE = 2000  # characters
+
 
 class UserError(Exception):
-    """Wrong input. The message is one line; the command line prints it and exits with 2."""
+    """Wrong input. The message is one line; the command line prints it and exits with 2.
+
+    What a message quotes may come from anybody's file: line breaks and other characters that cannot be printed are
+    written as Python writes them in a text, and what is far too long is cut off.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:LONGEST_MESSAGE])
+        super().__init__(line + "…" * (len(message) > LONGEST_MESSAGE))
 
 
 class Interrupted(Exception):
