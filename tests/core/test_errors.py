@@ -13,6 +13,6 @@ def test_whatever_a_message_quotes_it_is_one_printable_line(text):
         assert line == f"device {text}: is wrong"
 
 
-def test_a_message_that_is_far_too_long_is_cut_off():
-    line = str(UserError("x" * 10**6))
-    assert line == "x" * LONGEST_MESSAGE + "…"
+def test_of_a_message_that_is_far_too_long_the_middle_is_left_out():
+    half = LONGEST_MESSAGE // 2
+    assert str(UserError("a" + "x" * 10**6 + "z")) == "a" + "x" * (half - 1) + "…" + "x" * (half - 1) + "z"
