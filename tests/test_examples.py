@@ -133,8 +133,48 @@ def test_the_command_of_an_example_works_from_its_folder(tmp_path, name):
     assert (answer.code, open_run(tmp_path / "run").summary["rounds"]) == (0, 1)
 
 
+@pytest.mark.usefixtures("in_examples")
+def test_the_machines_of_the_table_are_found_to_follow_two_rules(tmp_path):
+    (command,) = [words for words in commands(DOCS / "own-data.md") if "population.source=machines.csv" in words]
+    assert command in commands(EXAMPLES / "README.md")
+    assert fedclade(*command, "--set", "run.rounds=5", "--set", "run.report=false", "--out", tmp_path / "run").code == 0
+    run = open_run(tmp_path / "run")
+    # ascending: fan-1 to fan-3, mill-1 to mill-3, press-1, pump-1 to pump-3; nobody says which are alike
+    assert [leaf.devices for leaf in run.leaves()] == [(0, 1, 2, 7, 8, 9), (3, 4, 5, 6)]
+    assert run.summary["adjusted_rand_index"] is None
+
+
+def test_devices_in_python_print_the_groups_that_were_found(tmp_path):
+    assert "`python devices_in_python.py`" in (EXAMPLES / "README.md").read_text("utf-8")
+    script = EXAMPLES / "devices_in_python.py"
+    answer = subprocess.run([sys.executable, script], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert answer.stdout == "[(0, 1, 2, 3, 4, 5), (6, 7, 8, 9)]\n"
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+
+
+def test_the_devices_in_python_that_the_docs_show_are_found_to_be_of_two_groups(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (block,) = [block for block in python_blocks("own-data.md") if "devices=devices" in block]
+    exec(compile(block, "own-data.md", "exec"), {})
+    assert capsys.readouterr().out == "[(0, 1, 2), (3, 4, 5)]\n"
+    assert "# [(0, 1, 2), (3, 4, 5)]" in block
+
+
+@pytest.mark.parametrize("source", ["images.npz", "site"])
+def test_the_files_that_the_docs_make_are_read_by_the_command_below(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = [block for block in python_blocks("own-data.md") if f'"{source}"' in block]
+    exec(compile(block, "own-data.md", "exec"), {})
+    (command,) = [words for words in commands(DOCS / "own-data.md") if f"population.source={source}" in words]
+    answer = fedclade(*command, *FAST, "--out", "run")
+    assert (answer.code, answer.err) == (0, "")
+
+
 def test_the_function_that_the_docs_show_gives_devices_without_a_truth(tmp_path, monkeypatch):
-    (function,) = re.findall(r"```python\n(.*?)```", (DOCS / "own-data.md").read_text("utf-8"), re.DOTALL)
+    (function,) = [block for block in python_blocks("own-data.md") if "def readings" in block]
     stand_in_folder_with(monkeypatch, tmp_path, "my_sensors", function)
     (command,) = [words for words in commands(DOCS / "own-data.md") if any("my_sensors:" in word for word in words)]
     assert fedclade(*command, *FAST, "--out", "run").code == 0

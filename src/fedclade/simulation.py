@@ -23,8 +23,9 @@ from fedclade.core.records import RoundRecord
 from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT
-from fedclade.data import Population, build_population
+from fedclade.data import Population, Source, build_population, populate
 from fedclade.data.drift import Drift, drift_of
+from fedclade.data.given import given_name, source_of_devices
 from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
 from fedclade.fleet.evaluation import evaluated, models_by_devices
@@ -222,6 +223,18 @@ def simulated_server(
 class Experiment:
     """A config with its parts; each part is built when first asked for.
 
+    Parameters
+    ----------
+    source : str, Path, Mapping or Config
+        A preset's name, a TOML file, a nested mapping or a config.
+    overrides : list of str, or Mapping
+        Single fields that are changed: ``["run.seed=7"]`` or ``{"run.seed": 7}``.
+    stop_requested : function
+        Asked now and then whether the run is to stop.
+    devices : list of devices, pandas frame, Hugging Face data set or Source
+        What each device holds, instead of what ``population.source`` names. A device of a list is a pair (x, y) of
+        arrays or tensors, or a torch ``Dataset`` of such pairs. See docs/own-data.md.
+
     >>> from fedclade import Experiment
     >>> Experiment("quickstart", overrides=["run.seed=7"]).config.run.seed
     7
@@ -232,15 +245,33 @@ class Experiment:
         source: str | Path | Mapping[str, Any] | Config = "quickstart",
         overrides: Iterable[str] | Mapping[str, Any] = (),
         stop_requested: StopRequested = lambda: False,
+        devices: object = None,
     ) -> None:
         self.name = Path(source).stem if isinstance(source, str | Path) else "run"
         self.config = source if isinstance(source, Config) else configuration.load(source, overrides)
         self._stop_requested, self._stopwatch = stop_requested, Stopwatch()
+        self._given: Source | None = None
+        if devices is not None:
+            self._given = source_of_devices(devices, self.config.population)
+            self.config = _config_of(self.config, self._given)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        source: str | Path | Mapping[str, Any] | Config,
+        x: object,
+        y: object,
+        device_ids: object,
+        overrides: Iterable[str] | Mapping[str, Any] = (),
+        **facts: object,
+    ) -> "Experiment":
+        """An experiment with samples ``x``, their classes ``y`` and whose each is; ``facts`` as of a ``Source``."""
+        return cls(source, overrides, devices=Source(x, y, device=device_ids, **facts))  # type: ignore[arg-type]
 
     @cached_property
     def population(self) -> Population:
         """The devices' data."""
-        return build_population(self.config)
+        return build_population(self.config) if self._given is None else populate(self.config, self._given)
 
     @cached_property
     def engine(self) -> Engine:
@@ -394,6 +425,14 @@ def _edge_of(
     module = build_model(config.model, (channels, height, width), population.classes, config.run.seed)
     parameters = sum(weights.numel() for weights in module.parameters())
     return SimulatedEdge(config, samples, population.bits_per_sample, parameters, later)
+
+
+def _config_of(config: Config, given: Source) -> Config:
+    """The config that tells of data given in Python what it can: their name, and how many devices there are."""
+    true: dict[str, Any] = {"population.source": given_name(given)}
+    if given.device is not None:
+        true["population.devices"] = int(given.device.max()) + 1
+    return configuration.load(config.model_dump(), true)
 
 
 def checked_for_resume(config: Config, folder: str | Path) -> Run:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -12,7 +13,11 @@ from hypothesis.extra import numpy as arrays
 from data_builders import config, error_line, stand_in_folder_with
 from fedclade import UserError
 from fedclade.data import Population, Source, build_population, populate, read_source
-from fedclade.data.checks import MOST_CLASSES, check_inputs, check_labels, read_npz
+from fedclade.data.archives import read_npz
+from fedclade.data.checks import MOST_CLASSES, check_inputs, check_labels
+from fedclade.data.given import FORMS
+from fedclade.data.source import standardised
+from fedclade.fleet.simulated.sgd import Local
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 5)), np.arange(12) % 3
@@ -20,7 +25,7 @@ DEVICE = np.array(["b", "a", "c"] * 4)
 
 
 def population_of(source: Source, devices: int, **sections: dict[str, object]) -> Population:
-    return populate(config(population={"devices": devices}, **sections), source.checked("here"))
+    return populate(config(**{"population": {"devices": devices}, **sections}), source.checked("here"))
 
 
 def held(population: Population, device: int) -> np.ndarray:
@@ -109,6 +114,31 @@ def test_floats_reach_the_model_as_they_are_and_bytes_divided_by_255():
     assert (pixels.images.dtype, pixels.full_scale, pixels.bits_per_sample) == (np.uint8, 255.0, 5 * 8)
 
 
+def test_each_feature_is_standardised_over_all_devices_if_the_config_says_so():
+    x = X * np.arange(1, 6) + 7
+    x[:, 4] = 3.0  # one that never changes
+    found = population_of(Source(x, Y, device=DEVICE), 3, population={"devices": 3, "standardise": True})
+    local = Local(config(model={"name": "logistic"}), found, "autograd")
+    seen = local.inputs(torch.arange(12)).numpy()[:, 0, 0]
+    np.testing.assert_allclose(seen.mean(0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(seen.std(0), [1, 1, 1, 1, 0], atol=1e-5)
+
+
+def test_each_channel_of_images_is_standardised_with_few_of_them_in_memory(monkeypatch):
+    monkeypatch.setattr("fedclade.data.source.AT_ONCE", 5)
+    images = RNG.integers(0, 200, (12, 3, 4, 4), dtype=np.uint8)
+    found = standardised(Source(images, Y).checked("here"))
+    np.testing.assert_allclose(found.mean, images.mean((0, 2, 3)) / 255)
+    np.testing.assert_allclose(found.std, images.std((0, 2, 3)) / 255)
+
+
+def test_a_mean_for_each_feature_reaches_each_feature():
+    mean, std = (1.0, 2.0, 3.0, 4.0, 5.0), (1.0, 2.0, 1.0, 2.0, 1.0)
+    found = population_of(Source(X, Y, device=np.zeros(12, int), mean=mean, std=std), 1)
+    seen = Local(config(model={"name": "logistic"}), found, "autograd").inputs(torch.arange(12)).numpy()[:, 0, 0]
+    np.testing.assert_allclose(seen, (X - mean) / std, rtol=1e-5, atol=1e-5)
+
+
 def test_a_pool_of_floats_is_dealt_out():
     x = np.arange(60, dtype=np.float64)[:, None]
     population = population_of(Source(x, np.arange(60) % 3), 3)
@@ -173,8 +203,8 @@ def test_a_users_function_gives_a_pool_or_the_devices_own():
 @pytest.mark.parametrize(
     ("function", "right"),
     [
-        ("four", "gave a tuple of 4, must give a Source, (x, y) or (x, y, device)"),
-        ("mapping", "gave a dict, must give a Source, (x, y) or (x, y, device)"),
+        ("four", f"is a tuple of 4, must be {FORMS}"),
+        ("mapping", f"is a dict, must be {FORMS}"),
         ("uneven", "device 1: x is float32 of C×H×W = 1×1×1, must be float32 of C×H×W = 1×1×2 as device 0's is"),
         ("short", "y has shape (5,), must be (12,): one label for every sample"),
         ("no_function", "must be a function of the config"),
@@ -217,7 +247,7 @@ def test_an_unknown_source_suggests_the_near_one():
         ({"group": [0, 1, -1]}, "group must be 3 whole numbers from 0"),
         ({"group": [0, 1, 0.5]}, "group must be 3 whole numbers from 0"),
         ({"group": [0, 1, 1], "device": None}, "group is of devices, so that it needs device"),
-        ({"mean": (0.0, 0.0)}, "mean = (0.0, 0.0): must be one finite number, or one for each of 1 channels"),
+        ({"mean": (0.0, 0.0)}, "mean = (0.0, 0.0): must be one finite number, or one for each of 5 features"),
         ({"mean": "dark"}, "mean = dark: must be one finite number"),
         ({"classes": -1}, f"classes = -1: must be a whole number from 0 to {MOST_CLASSES}"),
         ({"classes": "ten"}, "classes = ten: must be a whole number"),

@@ -34,7 +34,7 @@ def test_a_partition_is_the_device_that_the_simulator_has():
     [
         ({}, "partition-id = None: must be a number from 0"),
         ({"partition-id": 6}, "partition-id = 6: must be below num-partitions = 6"),
-        ({"data": "no/such/folder"}, r"needs train\.npz with arrays x and y"),
+        ({"data": "no/such/folder"}, "there is no file no/such/folder"),
         ({"data": "no_such_module:load"}, "cannot import"),
         ({"data": "hf:mnist", "partition-id": 0}, "needs flwr-datasets"),
     ],
@@ -52,6 +52,39 @@ def test_a_folder_of_arrays(tmp_path):
     both = load_data(CONFIG, {"data": str(tmp_path)}, {"classes": 12})
     assert {name: len(share) for name, share in both.shares.items()} == {"train": 10, "validation": 0, "test": 3}
     assert (both.images.shape, both.classes, both.group) == ((13, 1, 8, 8), 12, -1)
+
+
+def test_a_file_of_the_devices_own(tmp_path):
+    split = np.repeat(["train", "validation", "test"], [5, 2, 3])
+    np.savez(tmp_path / "mine.npz", x=IMAGES, y=LABELS, split=split)
+    archive = load_data(CONFIG, {"data": str(tmp_path / "mine.npz")}, {})
+    assert {name: len(share) for name, share in archive.shares.items()} == {"train": 5, "validation": 2, "test": 3}
+    (tmp_path / "mine.csv").write_text("a,b,y\n" + "0.5,1,0\n" * 10)
+    table = load_data(CONFIG, {"data": str(tmp_path / "mine.csv")}, {"classes": 4})
+    assert (table.images.shape, table.images.dtype, table.classes) == ((10, 1, 1, 2), np.float32, 4)
+    assert {name: len(share) for name, share in table.shares.items()} == {"train": 8, "validation": 0, "test": 2}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"device": LABELS}, "holds several devices, must hold one"),
+        ({"y": LABELS.astype(str)}, "y is <U21, must be whole numbers from 0"),
+        ({"split": ["train"] * 10}, "no sample whose split is 'test'"),
+    ],
+)
+def test_what_a_devices_own_file_may_get_wrong(arrays, said, tmp_path):
+    np.savez(tmp_path / "mine.npz", **{"x": IMAGES, "y": LABELS, **arrays})
+    with pytest.raises(UserError, match=said):
+        load_data(CONFIG, {"data": str(tmp_path / "mine.npz")}, {})
+
+
+def test_a_device_that_the_population_reads_from_a_file_is_the_same_on_flower(tmp_path):
+    device = np.repeat(["a", "b"], 5)
+    np.savez(tmp_path / "all.npz", x=IMAGES + np.arange(10, dtype=np.uint8)[:, None, None], y=LABELS, device=device)
+    own = configuration.load({"population": {"source": str(tmp_path / "all.npz"), "devices": 2}})
+    everybody, mine = build_population(own), load_data(own, {"partition-id": 1}, {})
+    np.testing.assert_array_equal(mine.images[mine.shares["train"]], everybody.images[everybody.train[1]])
 
 
 def given(train, test):

@@ -56,7 +56,8 @@ def test_the_images_of_a_file_are_placed_where_their_device_is(device, channels,
     """Twenty images the run never trained on, with or without an axis of channels, and with any whole numbers."""
     mine = population.test[device][:20]
     images = population.images[mine] if channels else population.images[mine][:, 0]
-    path = archive(tmp_path, images=images, labels=population.labels[mine].astype(np.uint8))
+    names = ("x", "y") if channels else ("images", "labels")  # what they were called before
+    path = archive(tmp_path, **dict(zip(names, (images, population.labels[mine].astype(np.uint8)), strict=True)))
     found = placed(finished, "--data", path)
     assert (found["leaf"], found["images"]) == ("0.0" if device < 8 else "0.1", 20)
     assert found["accuracy"] > 0.7
@@ -64,7 +65,7 @@ def test_the_images_of_a_file_are_placed_where_their_device_is(device, channels,
 
 def test_a_file_of_a_devices_own_images_is_placed_as_the_device_is(finished, population, tmp_path):
     mine = np.concatenate([population.train[9], population.validation[9]])
-    path = archive(tmp_path, images=population.images[mine], labels=population.labels[mine])
+    path = archive(tmp_path, x=population.images[mine], y=population.labels[mine])
     assert placed(finished, "--data", path) == placed(finished, "--device", 9)
 
 
@@ -128,11 +129,11 @@ def test_a_cluster_that_was_merged_into_one_that_split_later_leads_to_the_best_l
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ((), "assign: needs either --data FILE.npz or --device N"),
-        (("--device", 0, "--data", "some.npz"), "assign: needs either --data FILE.npz or --device N"),
+        ((), "assign: needs either --data FILE or --device N"),
+        (("--device", 0, "--data", "some.npz"), "assign: needs either --data FILE or --device N"),
         (("--device", 12), "--device 12: must be from 0 to 11"),
         (("--device", -1), "--device -1: must be from 0 to 11"),
-        (("--data", "nowhere.npz"), "--data nowhere.npz: must be an .npz archive with `images` and `labels`: "),
+        (("--data", "nowhere.npz"), "--data nowhere.npz: there is no file nowhere.npz"),
     ],
 )
 def test_a_wrong_question_is_refused_in_one_line(words, complaint, finished):
@@ -145,19 +146,17 @@ IMAGES, LABELS = np.zeros((5, 8, 8), dtype=np.uint8), np.zeros(5, dtype=np.int64
 @pytest.mark.parametrize(
     ("arrays", "complaint"),
     [
-        ({"images": IMAGES}, "must be an .npz archive with `images` and `labels`"),
-        ({"images": IMAGES.astype(float), "labels": LABELS}, "images are float32 (5, 1, 8, 8), must be uint8"),
-        ({"images": IMAGES[:, :7], "labels": LABELS}, "images are uint8 (5, 1, 7, 8), must be uint8"),
-        ({"images": IMAGES[:0], "labels": LABELS[:0]}, "images of shape (0, 8, 8) is empty"),
-        (
-            {"images": IMAGES[0, 0], "labels": LABELS},
-            "images must be N×features, N×H×W or N×C×H×W, not of 1 dimensions",
-        ),
-        ({"images": IMAGES, "labels": LABELS[:4]}, "labels has shape (4,), must be (5,)"),
-        ({"images": IMAGES, "labels": LABELS + 10}, "labels has label 10, must be below 10"),
-        ({"images": IMAGES, "labels": LABELS - 1}, "labels has label -1, must be whole numbers from 0"),
-        ({"images": IMAGES, "labels": LABELS + 0.5}, "labels is float64, must be whole numbers from 0"),
-        ({"images": np.array([None]), "labels": LABELS}, "must be an .npz archive with `images` and `labels`"),
+        ({"x": IMAGES}, "has no array 'y'; must have x and y"),
+        ({"x": IMAGES.astype(float), "y": LABELS}, "x is float32 (5, 1, 8, 8), must be uint8"),
+        ({"x": IMAGES[:, :7], "y": LABELS}, "x is uint8 (5, 1, 7, 8), must be uint8"),
+        ({"x": IMAGES[:0], "y": LABELS[:0]}, "x of shape (0, 8, 8) is empty"),
+        ({"x": IMAGES[0, 0], "y": LABELS}, "x must be N×features, N×H×W or N×C×H×W, not of 1 dimensions"),
+        ({"x": IMAGES, "y": LABELS[:4]}, "y has shape (4,), must be (5,)"),
+        ({"x": IMAGES, "y": LABELS + 10}, "y has label 10, must be below 10"),
+        ({"x": IMAGES, "y": LABELS - 1}, "y has label -1, must be whole numbers from 0"),
+        ({"x": IMAGES, "y": LABELS + 0.5}, "y is float64, must be whole numbers from 0"),
+        ({"x": np.array([None]), "y": LABELS}, "must be a NumPy archive with x and y: x.npy holds Python objects"),
+        ({"x": IMAGES, "y": LABELS, "device": [0, 0, 1, 1, 1]}, "holds several devices, must hold one"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_line(arrays, complaint, finished, tmp_path):
@@ -173,12 +172,14 @@ BROKEN = b"PK\x03\x04 broken"
 @pytest.mark.parametrize("content", [b"", b"no archive", BROKEN])
 def test_a_file_that_is_no_archive_is_refused_in_one_line(content, finished, tmp_path):
     (tmp_path / "mine.npz").write_bytes(content)
-    assert "must be an .npz archive" in refusal("assign", finished, "--data", tmp_path / "mine.npz")
+    assert "mine.npz must be a NumPy archive with x and y: " in refusal(
+        "assign", finished, "--data", tmp_path / "mine.npz"
+    )
 
 
 def test_an_array_that_is_no_archive_is_refused_in_one_line(finished, tmp_path):
     np.save(tmp_path / "mine.npy", IMAGES)
-    assert "must be an .npz archive" in refusal("assign", finished, "--data", tmp_path / "mine.npy")
+    assert "must be an .npz file, a .csv file" in refusal("assign", finished, "--data", tmp_path / "mine.npy")
 
 
 def test_a_place_for_the_copy_that_is_not_there_is_refused_in_one_line(finished, tmp_path):

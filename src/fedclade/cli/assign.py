@@ -13,7 +13,10 @@ from fedclade.core.errors import UserError
 def assign(
     folder: Annotated[Path, typer.Argument(metavar="DIR")],
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE.npz", help="images and labels of a device the run never had")
+        Path | None,
+        typer.Option(
+            "--data", metavar="FILE", help="data of a device the run never had: an .npz with x and y, or a .csv"
+        ),
     ] = None,
     device: Annotated[int | None, typer.Option("--device", metavar="N", help="or a device of the run's own")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="copy the model there")] = None,
@@ -27,7 +30,7 @@ def assign(
     from fedclade.runs.assign import place as find_place
 
     if (data is None) == (device is None):
-        raise UserError("assign: needs either --data FILE.npz or --device N")
+        raise UserError("assign: needs either --data FILE or --device N")
     found = find_place(folder, data=data, device=device)
     if out is not None:
         try:

@@ -52,8 +52,25 @@ class RunConfig(Section):
 class PopulationConfig(Section):
     """What each device holds."""
 
-    source: str = Field("mnist5k", description="mnist5k, digits, femnist, cifar10, or 'package.module:function'")
+    source: str = Field(
+        "mnist5k",
+        description="mnist5k, digits, femnist, cifar10; an .npz or .csv file, or a folder with one of them for each "
+        "device; or 'package.module:function', see docs/own-data.md",
+    )
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
+    label_column: str = Field("y", min_length=1, description="the column of a table that holds the classes")
+    device_column: str = Field("device", min_length=1, description="the column of a table that says whose each row is")
+    input_columns: Annotated[tuple[str, ...], Relaxed] = Field(
+        (), description="the columns of a table that a model is fed with; empty: all but those of other meaning"
+    )
+    standardise: bool = Field(
+        False,
+        description="subtract from every input its mean over all samples, and divide it by its standard deviation: "
+        "each feature, or each channel of images; false: as the source says itself",
+    )
+    memory_limit_gb: float = Field(
+        4.0, gt=0, description="a file or folder of data that would take more memory is refused before it is read"
+    )
     devices: int = Field(20, ge=1, description="number of devices (K)")
     samples: int | None = Field(None, ge=2, description="images handed out in all, at most; unset: all there are")
     partition: Literal["iid", "dirichlet", "classes", "writer"] = Field(

@@ -7,9 +7,9 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Bytes, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.data.partition import deal, split_shares
+from fedclade.data.partition import deal, given_shares, split_shares
 from fedclade.data.planted_groups import allowed_classes, group_of_devices, plant
-from fedclade.data.source import Source
+from fedclade.data.source import Source, full_scale, standardised
 from fedclade.data.sources import read_source
 
 __all__ = ["Population", "Source", "build_population", "populate", "read_source"]
@@ -26,7 +26,7 @@ class Population:
     test: tuple[Ints, ...]
     group: Ints  # planted group of each device: the truth clustering is scored against; all 0 where there is none
     classes: int
-    mean: tuple[float, ...]  # per channel, of samples divided by full_scale
+    mean: tuple[float, ...]  # one, or one for each channel or feature, of samples divided by full_scale
     std: tuple[float, ...]
 
     @property
@@ -41,8 +41,8 @@ class Population:
 
     @property
     def full_scale(self) -> float:
-        """What a stored number is divided by for the model: 8-bit pixels come to [0, 1], floats stay as they are."""
-        return 255.0 if self.images.dtype == np.uint8 else 1.0
+        """What a stored number is divided by for the model: 8-bit pixels come to [0, 1], others stay as they are."""
+        return full_scale(self.images)
 
     @property
     def bits_per_sample(self) -> int:
@@ -58,6 +58,8 @@ def build_population(config: Config) -> Population:
 def populate(config: Config, source: Source) -> Population:
     """Give each device its samples of a checked source, as its planted group sees them, in three shares."""
     seed = config.run.seed
+    if config.population.standardise:
+        source = standardised(source)
     group, dealt = _deal_out(config, source) if source.device is None else _take_over(config, source)
     images = np.empty((sum(map(len, dealt)), *source.x.shape[1:]), dtype=source.x.dtype)
     labels = np.empty(len(images), dtype=np.int64)
@@ -67,14 +69,19 @@ def populate(config: Config, source: Source) -> Population:
         images[mine], labels[mine] = plant(
             config.incongruence, source.x[positions], source.y[positions], int(group[device]), source.classes, seed
         )
-        shares.append(
-            split_shares(
-                np.arange(mine.start, mine.stop), config.population.test_share, config.validation_share, seed, device
-            )
-        )
+        places = np.arange(mine.start, mine.stop)
+        if source.split is None:
+            shares.append(split_shares(places, config.population.test_share, config.validation_share, seed, device))
+        else:
+            shares.append(given_shares(places, source.split[positions], validation_share_of_training(config), seed))
     train, validation, test = zip(*shares, strict=True)
     truth = group if source.group is None else source.group
     return Population(images, labels, train, validation, test, truth, source.classes, source.mean, source.std)
+
+
+def validation_share_of_training(config: Config) -> float:
+    """What is held out for split tests of samples from which the test share is already gone."""
+    return config.validation_share / (1.0 - config.population.test_share)
 
 
 def _deal_out(config: Config, source: Source) -> tuple[Ints, list[Ints]]:

@@ -1,26 +1,12 @@
 """Whether arrays that somebody else made are what they must be. Every finding is one line that says where and what."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 
 from fedclade.core.arrays import Bytes, Ints, Singles
 from fedclade.core.errors import UserError
 
+SPLITS = ("train", "validation", "test")
 MOST_CLASSES = 100_000  # a larger label is a mistake: a model with a score for every class would not fit into memory
-
-
-def read_npz(path: Path, names: Sequence[str], complaint: str) -> list[np.ndarray]:
-    """The arrays of these names in a NumPy archive, in this order; nothing is ever unpickled.
-
-    ``complaint`` begins the line that is told when they cannot be read; what NumPy says follows it.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return [archive[name] for name in names]
-    except Exception as error:  # a damaged archive raises whatever zipfile, zlib and NumPy come upon
-        raise UserError(f"{complaint}: {' '.join(str(error).split())}") from error
 
 
 def check_inputs(where: str, x: object, name: str = "x") -> Bytes | Singles:
@@ -62,11 +48,60 @@ def check_labels(where: str, y: object, count: int, classes: int = 0, name: str 
     return labels.astype(np.int64)
 
 
+def check_classes(where: str, y: object, count: int, classes: int) -> Ints:
+    """The same of all samples there are; so texts may name the classes, which are numbered in the texts' order."""
+    labels = _texts(as_array(where, "y", y))
+    if labels.dtype.kind == "U":
+        labels = np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
+    return check_labels(where, labels, count, classes)
+
+
+def check_groups(where: str, group: object, device: Ints, devices: int) -> Ints:
+    """The group of each device, from one for each device or one for each sample; texts are numbered in their order.
+
+    ``device`` says of each sample which device it belongs to.
+    """
+    array = _texts(as_array(where, "group", group))
+    right = f"{where}: group must be {devices} whole numbers from 0: one for each device, or one for each sample"
+    if array.dtype.kind == "U":
+        array = np.unique(array, return_inverse=True)[1].reshape(array.shape)
+    if array.shape not in ((devices,), device.shape) or not np.issubdtype(array.dtype, np.integer):
+        raise UserError(right)
+    if array.min() < 0 or array.max() >= MOST_CLASSES:
+        raise UserError(right)
+    if array.shape == (devices,):
+        return array.astype(np.int64)
+    groups = np.zeros(devices, dtype=np.int64)
+    groups[device] = array
+    if (groups[device] != array).any():
+        odd = int(np.flatnonzero(groups[device] != array)[0])
+        raise UserError(f"{where}: group is not the same for all samples of a device (sample {odd}); must be")
+    return groups
+
+
+def check_split(where: str, split: object, device: Ints, names: np.ndarray) -> Ints:
+    """For each sample the place in SPLITS of the share that it is said to be in; each device trains and tests."""
+    array = _texts(as_array(where, "split", split))
+    if array.shape != device.shape:
+        raise UserError(f"{where}: split has shape {array.shape}, must be {device.shape}: one text for every sample")
+    parts = np.full(len(array), -1)
+    for number, name in enumerate(SPLITS):
+        parts[array == name] = number
+    if (parts < 0).any():
+        first = array[np.flatnonzero(parts < 0)[0]]
+        raise UserError(f"{where}: split has {str(first)!r}, must be 'train', 'validation' or 'test'")
+    for name in ("train", "test"):
+        without = np.setdiff1d(np.arange(len(names)), device[parts == SPLITS.index(name)])
+        if len(without):
+            raise UserError(
+                f"{where}: device {names[without[0]]} has no sample whose split is {name!r}, must have at least one"
+            )
+    return parts
+
+
 def check_ids(where: str, ids: object, count: int, name: str) -> tuple[np.ndarray, Ints]:
     """The different ids, ascending, and for each of ``count`` samples which of them is its own."""
-    array = as_array(where, name, ids)
-    if array.dtype == object and all(isinstance(one, str) for one in array.flat):  # a column of texts of pandas
-        array = array.astype(str)
+    array = _texts(as_array(where, name, ids))
     if array.shape != (count,):
         raise UserError(f"{where}: {name} has shape {array.shape}, must be ({count},): one id for every sample")
     if array.dtype.kind not in "iuU":
@@ -81,3 +116,10 @@ def as_array(where: str, name: str, given: object) -> np.ndarray:
         return np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"{where}: {name} must be an array of numbers: {' '.join(str(error).split())}") from None
+
+
+def _texts(array: np.ndarray) -> np.ndarray:
+    """A column of texts of pandas or of NumPy's StringDType as an array of texts; any other array as it is."""
+    if array.dtype.kind in "OT" and all(isinstance(one, str) for one in array.flat):
+        return array.astype(str)
+    return array

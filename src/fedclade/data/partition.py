@@ -10,6 +10,7 @@ from fedclade.config import PopulationConfig
 from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
 from fedclade.core.random import generator
+from fedclade.data.checks import SPLITS
 
 ENOUGH_HELD_OUT = 40  # images, if that is not more than a fifth: with fewer, few groups can be seen
 
@@ -151,3 +152,15 @@ def validation_positions(positions: Ints, share: float, seed: int) -> Ints:
     """Those of some training images that are held out for split tests, at least one of them left."""
     shuffled = generator(seed, "validation").permutation(positions)
     return np.sort(shuffled[: min(_held_out(len(shuffled), share), len(shuffled) - 1)])
+
+
+def given_shares(positions: Ints, split: Ints, of_training: float, seed: int) -> tuple[Ints, Ints, Ints]:
+    """Training, validation and test share of one device whose source says which sample is in which (see SPLITS).
+
+    Where it says so of none that it is for validation, ``of_training`` of the training samples are held out.
+    """
+    train, validation, test = (positions[split == number] for number in range(len(SPLITS)))
+    if of_training and not len(validation):
+        validation = validation_positions(train, of_training, seed)
+        train = np.setdiff1d(train, validation)
+    return train, validation, test

@@ -1,6 +1,7 @@
 """What a source gives: labelled samples, either to be dealt out to devices or already each device's own."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +9,18 @@ import numpy as np
 
 from fedclade.core.arrays import Bytes, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.data.checks import MOST_CLASSES, as_array, check_ids, check_inputs, check_labels
+from fedclade.data.checks import (
+    MOST_CLASSES,
+    as_array,
+    check_classes,
+    check_groups,
+    check_ids,
+    check_inputs,
+    check_labels,
+    check_split,
+)
+
+AT_ONCE = 4096  # samples whose deviations from the mean are in memory together
 
 
 @dataclass(frozen=True)
@@ -22,18 +34,21 @@ class Source:
     ----------
     x : uint8 or floats, N×features, N×H×W or N×C×H×W
         The samples. A model sees 8-bit numbers divided by 255 and floats as they are, less ``mean``, over ``std``.
-    y : whole numbers from 0, N
-        The samples' classes.
+    y : whole numbers from 0, or texts, N
+        The samples' classes. Texts are numbered in their ascending order.
     classes : int
         How many classes there are; 0 means one more than the largest label.
     writer : whole numbers or texts, N
         Who wrote each sample of a pool, for ``population.partition = "writer"``; unset where nobody knows.
     device : whole numbers or texts, N
         Whose each sample is. The devices are numbered in ascending order of these ids.
-    group : whole numbers from 0, one for each device
-        The planted groups, in the order of the devices' numbers: the truth that clustering is scored against. Unset
-        where there is no truth; then no score is told.
-    mean, std : one number, or one for each channel
+    group : whole numbers from 0, or texts, one for each device or for each sample
+        The planted groups: the truth that clustering is scored against. If there is one for each device, they are in
+        the order of the devices' numbers. Unset where there is no truth; then no score is told.
+    split : texts, N
+        The share of its device's samples that each belongs to: "train", "validation" or "test". Unset: the population
+        section says how much of each device's samples is held out. Without any "validation", some of "train" are.
+    mean, std : one number, or one for each channel or feature
         How the samples are standardised.
     """
 
@@ -43,15 +58,21 @@ class Source:
     writer: Any = None
     device: Any = None
     group: Any = None
+    split: Any = None
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
     @classmethod
-    def of_devices(cls, data: Iterable[tuple[Any, Any]], **facts: Any) -> "Source":
-        """Of one pair (x, y) for each device; ``facts`` are the other parameters of a source, such as ``group``."""
+    def of_devices(
+        cls, data: Iterable[tuple[Any, Any]], *, names: Sequence[str] | None = None, **facts: Any
+    ) -> "Source":
+        """Of one pair (x, y) for each device; ``facts`` are the other parameters of a source, such as ``group``.
+
+        ``names`` are the devices' ids, which set their order; else they are numbered in the order of the pairs.
+        """
         pairs: list[tuple[Bytes | Singles, Ints]] = []
         for device, pair in enumerate(data):
-            where = f"device {device}"
+            where = f"device {names[device] if names else device}"
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise UserError(f"{where}: must be a pair (x, y), not a {type(pair).__name__}")
             x = check_inputs(where, pair[0])
@@ -59,23 +80,25 @@ class Source:
             first = pairs[0][0]
             if (x.shape[1:], x.dtype) != (first.shape[1:], first.dtype):
                 mine, others = (f"{a.dtype} of C×H×W = {'×'.join(map(str, a.shape[1:]))}" for a in (x, first))
-                raise UserError(f"{where}: x is {mine}, must be {others} as device 0's is")
+                raise UserError(f"{where}: x is {mine}, must be {others} as device {names[0] if names else 0}'s is")
         if not pairs:
             raise UserError("no devices are given; must be at least one pair (x, y)")
         x, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        return cls(x, y, device=np.repeat(np.arange(len(pairs)), [len(mine) for _, mine in pairs]), **facts)
+        ids = np.arange(len(pairs)) if names is None else _by_size(list(names))
+        return cls(x, y, device=np.repeat(ids, [len(mine) for _, mine in pairs]), **facts)
 
     def checked(self, where: str) -> "Source":
         """The same source in the form that the rest of the code relies on, or a line that begins with ``where``.
 
-        x is N × C × H × W, of 8 bits or float32; y, device and group are whole numbers from 0; classes is at least 1.
+        x is N × C × H × W, of 8 bits or float32; y, device, group and split are whole numbers from 0; classes is at
+        least 1, and group has an entry for each device.
         """
         x = check_inputs(where, self.x)
-        count, channels = x.shape[:2]
+        count = len(x)
         if not isinstance(self.classes, int | np.integer) or not 0 <= self.classes <= MOST_CLASSES:
             raise UserError(f"{where}: classes = {self.classes}: must be a whole number from 0 to {MOST_CLASSES}")
-        y = check_labels(where, self.y, count, int(self.classes))
-        mean, std = (_per_channel(where, name, getattr(self, name), channels) for name in ("mean", "std"))
+        y = check_classes(where, self.y, count, int(self.classes))
+        mean, std = (_per_input(where, name, getattr(self, name), x.shape[1:]) for name in ("mean", "std"))
         if min(std) <= 0:
             raise UserError(f"{where}: std = {self.std}: must be greater than 0")
         writer = None if self.writer is None else check_ids(where, self.writer, count, "writer")[1]
@@ -83,8 +106,9 @@ class Source:
         same = replace(self, x=x, y=y, classes=classes, writer=writer, mean=mean, std=std)
         if self.device is not None:
             return same._with_devices(where)
-        if self.group is not None:
-            raise UserError(f"{where}: group is of devices, so that it needs device: whose each sample is")
+        for name in ("group", "split"):
+            if getattr(self, name) is not None:
+                raise UserError(f"{where}: {name} is of devices, so that it needs device: whose each sample is")
         return same
 
     def _with_devices(self, where: str) -> "Source":
@@ -93,17 +117,47 @@ class Source:
         if sizes.min() < 2:
             name = names[sizes.argmin()]
             raise UserError(f"{where}: device {name} has 1 sample, must have at least 2: one to train on, one to test")
-        if self.group is None:
-            return replace(self, device=device)
-        group = as_array(where, "group", self.group)
-        if group.shape != (len(names),) or not np.issubdtype(group.dtype, np.integer) or group.min() < 0:
-            raise UserError(f"{where}: group must be {len(names)} whole numbers from 0: one for each device")
-        return replace(self, device=device, group=group.astype(np.int64))
+        group = None if self.group is None else check_groups(where, self.group, device, len(names))
+        split = None if self.split is None else check_split(where, self.split, device, names)
+        return replace(self, device=device, group=group, split=split)
 
 
-def _per_channel(where: str, name: str, given: object, channels: int) -> tuple[float, ...]:
+def _by_size(ids: list[str]) -> np.ndarray:
+    """Texts that are all different whole numbers as such, so that device 10 comes after device 9; others as texts."""
+    whole = all(one.isascii() and one.isdecimal() and len(one) < 18 for one in ids)
+    numbers = np.array([int(one) for one in ids]) if whole else np.array(ids)
+    return numbers if len(np.unique(numbers)) == len(ids) else np.array(ids)
+
+
+def _per_input(where: str, name: str, given: object, shape: tuple[int, ...]) -> tuple[float, ...]:
     values = np.atleast_1d(as_array(where, name, given))
-    right = values.ndim == 1 and len(values) in (1, channels) and values.dtype.kind in "iuf"
+    lengths = (1, math.prod(shape) if is_features(shape) else shape[0])
+    right = values.ndim == 1 and len(values) in lengths and values.dtype.kind in "iuf"
     if not right or not np.isfinite(values).all():
-        raise UserError(f"{where}: {name} = {given}: must be one finite number, or one for each of {channels} channels")
+        each = f"{lengths[1]} {'features' if is_features(shape) else 'channels'}"
+        raise UserError(f"{where}: {name} = {given}: must be one finite number, or one for each of {each}")
     return tuple(values.astype(float).tolist())
+
+
+def is_features(shape: tuple[int, ...]) -> bool:
+    """Whether samples of this shape are no images but plain features, or tokens."""
+    return math.prod(shape[:-1]) == 1
+
+
+def standardised(source: Source) -> Source:
+    """A checked source whose mean and standard deviation are those of its samples: of each feature or channel."""
+    x, shape = source.x, source.x.shape[1:]
+    axes = (0,) if is_features(shape) else (0, *range(2, x.ndim))
+    parts = [x[first : first + AT_ONCE] for first in range(0, len(x), AT_ONCE)]  # sparing memory
+    mean = sum(part.sum(axes, np.float64, keepdims=True) for part in parts)
+    count = x.size / mean.size
+    mean = mean / count
+    variance = sum(((part - mean) ** 2).sum(axes, keepdims=True) for part in parts) / count
+    std = np.sqrt(variance.ravel())
+    center, spread = mean.ravel() / full_scale(x), np.where(std > 0, std, 1.0) / full_scale(x)
+    return replace(source, mean=tuple(center.tolist()), std=tuple(spread.tolist()))
+
+
+def full_scale(x: np.ndarray) -> float:
+    """What a stored number is divided by for the model: 8-bit pixels come to [0, 1], others stay as they are."""
+    return 255.0 if x.dtype == np.uint8 else 1.0

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.core.tree import ROOT
 from fedclade.data import Population, build_population
-from fedclade.data.checks import check_inputs, check_labels, read_npz
+from fedclade.data.checks import check_inputs, check_labels
+from fedclade.data.files import read_device
 from fedclade.fleet.questions import Compare, Evaluate
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.runs.reader import Run
@@ -38,17 +40,24 @@ class Placement:
     model: Path  # the leaf's
 
 
-def place(folder: str | Path, *, data: str | Path | None = None, device: int | None = None) -> Placement:
-    """Place the images of a file, or a device of the run's own population, in a finished run's tree.
+def place(
+    folder: str | Path,
+    *,
+    data: str | Path | None = None,
+    device: int | None = None,
+    population: Population | None = None,
+) -> Placement:
+    """Place the samples of a file, or a device of the run's own population, in a finished run's tree.
 
-    The file is a NumPy archive (.npz) with ``images``, of the shape and type of the run's own (N × C × H × W or
-    N × H × W of 8 bits, or floats, then also N × features), and ``labels`` (N). A device's test images are left out.
+    The file is one device's own, as a folder of data has one for each (docs/own-data.md): a NumPy archive (.npz) with
+    ``x``, of the shape and type of the run's own data, and ``y``, or a table (.csv). A device's test images are left
+    out. ``population`` is that of an ``Experiment`` whose devices were given in Python.
     """
     run = Run(folder)
     if not run.finished:
         raise UserError(f"{folder}: not finished; there are no models to choose from yet")
-    population = build_population(run.config)
-    mine = _of_file(Path(data), population) if data is not None else _of_device(device, population)
+    population = build_population(run.config) if population is None else population
+    mine = _of_file(Path(data), population, run.config) if data is not None else _of_device(device, population)
     return _walk(run, Local(run.config, mine, "autograd"), len(mine.train[0]))
 
 
@@ -79,15 +88,13 @@ def _of_device(device: int | None, population: Population) -> Population:
     return _alone(population.images[known], population.labels[known], population)
 
 
-def _of_file(path: Path, population: Population) -> Population:
+def _of_file(path: Path, population: Population, config: Config) -> Population:
     where = f"--data {path}"
-    found = read_npz(path, ("images", "labels"), f"{where}: must be an .npz archive with `images` and `labels`")
-    images, known = check_inputs(where, found[0], "images"), population.images
-    if (images.dtype, images.shape[1:]) != (known.dtype, known.shape[1:]):
-        raise UserError(
-            f"{where}: images are {images.dtype} {images.shape}, must be {known.dtype} (N, {known.shape[1:]})"
-        )
-    return _alone(images, check_labels(where, found[1], len(images), population.classes, "labels"), population)
+    found = read_device(path, config.population, where)
+    inputs, known = check_inputs(where, found.x), population.images
+    if (inputs.dtype, inputs.shape[1:]) != (known.dtype, known.shape[1:]):
+        raise UserError(f"{where}: x is {inputs.dtype} {inputs.shape}, must be {known.dtype} (N, {known.shape[1:]})")
+    return _alone(inputs, check_labels(where, found.y, len(inputs), population.classes), population)
 
 
 def _alone(images: np.ndarray, labels: np.ndarray, population: Population) -> Population:

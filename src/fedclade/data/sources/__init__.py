@@ -1,15 +1,18 @@
-"""Where data come from: one module for each source that has a name, or a function of the user's own.
+"""Where data come from: one module for each source that has a name, a file or a folder, or the user's own function.
 
 A module of this package is found by its name and has one function, ``read(config) -> Source``. A user's function is
-named as ``population.source = "package.module:function"``; it is called with the whole config and gives a ``Source``,
-or a tuple ``(x, y)``, a pool that is dealt out, or ``(x, y, device)``, where every sample has its device.
+named as ``population.source = "package.module:function"``; it is called with the whole config and gives any of what
+``fedclade.data.given`` takes for a source.
 """
 
 from importlib import import_module
+from pathlib import Path
 
 from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, members, near_miss
+from fedclade.data.files import SUFFIXES, read_path
+from fedclade.data.given import GIVEN, source_of
 from fedclade.data.source import Source
 
 
@@ -17,13 +20,29 @@ def read_source(config: Config) -> Source:
     """The whole source that the config names, checked."""
     name = config.population.source
     where = f'population.source = "{name}"'
-    if ":" in name:
-        return _read_own(config, where).checked(where)
     known = members(__name__)
-    if name not in known:
-        raise UserError(f"{where}: no such source; {near_miss(name, known)}, or 'package.module:function'")
-    source: Source = import_module(known[name]).read(config)
+    if name in known:
+        source: Source = import_module(known[name]).read(config)
+    elif name.startswith(GIVEN):
+        raise UserError(f"{where}: these data were given in Python; give them again: Experiment(…, devices=…)")
+    elif _exists(name):
+        source = read_path(Path(name), config.population, where)
+    elif ":" in name:
+        source = _read_own(config, where)
+    elif "/" in name or name.endswith(SUFFIXES):
+        raise UserError(f"{where}: there is no such file or folder")
+    else:
+        raise UserError(
+            f"{where}: no such source; {near_miss(name, known)}, or a file, a folder, or 'package.module:function'"
+        )
     return source.checked(where)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # too long, or with a zero byte: not the name of a file
+        return False
 
 
 def _read_own(config: Config, where: str) -> Source:
@@ -34,9 +53,4 @@ def _read_own(config: Config, where: str) -> Source:
         given = function(config)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, tuple) and len(given) in (2, 3):
-        return Source(given[0], given[1], device=given[2] if len(given) == 3 else None)
-    kind = f"tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
-    raise UserError(f"{where}: gave a {kind}, must give a Source, (x, y) or (x, y, device)")
+    return source_of(given, config.population, where)

@@ -8,7 +8,7 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Bytes
 from fedclade.core.errors import UserError
-from fedclade.data.checks import read_npz
+from fedclade.data.archives import read_npz
 from fedclade.data.source import Source
 from fedclade.data.sources._folders import folders, missing
 

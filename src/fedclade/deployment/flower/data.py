@@ -5,15 +5,16 @@
 ===================  ================================================================================================
 ``module:function``  a function of one's own, ``load(node_config) -> (train, test)``; each of them (x, y)
 ``hf:NAME``          partition ``partition-id`` of a data set of the Hugging Face hub, through flwr-datasets
-a folder             ``train.npz`` and ``test.npz`` with arrays x and y; without the second, a share is kept for testing
+a file or a folder   the device's own, as ``fedclade.data.files`` reads it: an .npz with x and y, or a .csv; or a folder
+                     with ``train.npz`` and ``test.npz``, without the second of which a share is kept for testing
 nothing              device ``partition-id`` of the population that the config describes: for trying things out
 ===================  ================================================================================================
 
-x is N×H×W or N×C×H×W of 8 bits, or any floats, then also N×features; y are whole numbers from 0.
+What x and y may be is told in docs/own-data.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,9 +24,10 @@ from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load
-from fedclade.data import Population, build_population
-from fedclade.data.checks import check_inputs, check_labels, read_npz
-from fedclade.data.partition import split_shares, validation_positions
+from fedclade.data import Population, Source, build_population, validation_share_of_training
+from fedclade.data.checks import SPLITS, check_inputs, check_labels
+from fedclade.data.files import read_device
+from fedclade.data.partition import given_shares, split_shares
 
 NodeConfig: TypeAlias = Mapping[str, bool | float | int | str]
 Labelled: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -72,13 +74,14 @@ def load_data(config: Config, node_config: NodeConfig, run_config: NodeConfig) -
     source = str(node_config.get("data") or run_config.get("data") or "")
     if not source:
         return _partition(config, node_config)
+    where = f"data = {source!r}"
     if source.startswith("hf:"):
-        train, test = _from_hub(source.removeprefix("hf:"), config, node_config)
+        mine = _joined(where, *_from_hub(source.removeprefix("hf:"), config, node_config))
     elif _is_plugin(source):
-        train, test = _from_function(source, node_config)
+        mine = _joined(where, *_from_function(source, node_config))
     else:
-        train, test = _from_folder(Path(source), config)
-    return _own(source, train, test, int(run_config.get("classes", 0)), config)
+        mine = read_device(Path(source), config.population, where)
+    return _own(where, mine, int(run_config.get("classes", 0)), config)
 
 
 def _is_plugin(source: str) -> bool:
@@ -130,20 +133,6 @@ def _from_function(source: str, node_config: NodeConfig) -> tuple[Labelled, Labe
     return (x_train, y_train), (x_test, y_test)
 
 
-def _from_folder(folder: Path, config: Config) -> tuple[Labelled, Labelled]:
-    train = _read_npz(folder / "train.npz")
-    if (folder / "test.npz").is_file():
-        return train, _read_npz(folder / "test.npz")
-    x, y = train
-    kept, _, held_out = split_shares(np.arange(len(y)), config.population.test_share, 0.0, config.run.seed, 0)
-    return (x[kept], y[kept]), (x[held_out], y[held_out])
-
-
-def _read_npz(path: Path) -> Labelled:
-    x, y = read_npz(path, ("x", "y"), f"data = {str(path.parent)!r}: needs {path.name} with arrays x and y")
-    return x, y
-
-
 def _from_hub(name: str, config: Config, node_config: NodeConfig) -> tuple[Labelled, Labelled]:
     try:
         from flwr_datasets import FederatedDataset
@@ -169,23 +158,29 @@ def _channels_first(image: np.ndarray) -> np.ndarray:
     return image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
 
 
-def _own(source: str, train: Labelled, test: Labelled, classes: int, config: Config) -> DeviceData:
-    """Check and join the two shares; some of the training images are held out for split tests."""
-    where, pairs = f"data = {source!r}", []
+def _joined(where: str, train: Labelled, test: Labelled) -> Source:
+    """The two shares as one source that says which sample is in which."""
+    pairs = []
     for x, y in (train, test):
         inputs = check_inputs(where, x)
         pairs.append((inputs, check_labels(where, y, len(inputs))))
     if pairs[0][0].shape[1:] != pairs[1][0].shape[1:] or pairs[0][0].dtype != pairs[1][0].dtype:
         raise UserError(f"{where}: training and test x differ in shape or type")
-    images, labels = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    x, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    return Source(x, y, split=np.repeat(["train", "test"], [len(labels) for _, labels in pairs]))
+
+
+def _own(where: str, source: Source, classes: int, config: Config) -> DeviceData:
+    """Check a device's own data; some of its training samples are held out for split tests."""
+    labels = check_labels(where, source.y, len(source.y), name="y")  # before texts could be numbered: others have more
+    one = np.zeros(len(labels), dtype=np.int64)
+    mine = replace(source, y=labels, device=one, group=None).checked(where)
     if classes and labels.max() >= classes:
         raise UserError(f"{where}: has label {labels.max()}, but the run config says classes = {classes}")
-    count = len(pairs[0][1])
-    of_training = config.validation_share / (1.0 - config.population.test_share)
-    held_out = validation_positions(np.arange(count), of_training, config.run.seed)
-    shares = {
-        "train": np.setdiff1d(np.arange(count), held_out),
-        "validation": held_out,
-        "test": np.arange(count, len(labels)),
-    }
-    return DeviceData(images, labels, shares, classes or int(labels.max()) + 1, (0.0,), (1.0,), group=-1)
+    everything, split = np.arange(len(labels)), mine.split
+    if split is None:
+        _, _, test = split_shares(everything, config.population.test_share, 0.0, config.run.seed, 0)
+        split = np.where(np.isin(everything, test), SPLITS.index("test"), SPLITS.index("train"))
+    shares = given_shares(everything, split, validation_share_of_training(config), config.run.seed)
+    named = dict(zip(SPLITS, shares, strict=True))
+    return DeviceData(mine.x, labels, named, classes or int(labels.max()) + 1, mine.mean, mine.std, group=-1)

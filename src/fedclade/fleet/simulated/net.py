@@ -12,6 +12,7 @@ from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed
 from fedclade.data import Population
+from fedclade.data.source import is_features
 from fedclade.fleet.questions import Share
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import LeanProgram, compile_lean
@@ -36,7 +37,8 @@ class Net:
         self._images = torch.from_numpy(population.images).to(self._device)
         self._labels = torch.from_numpy(population.labels).to(self._device)
         self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
-        std, mean = (torch.tensor(v, device=self._device).reshape(-1, 1, 1) for v in (population.std, population.mean))
+        per_input = (-1,) if is_features(population.images.shape[1:]) else (-1, 1, 1)
+        std, mean = (torch.tensor(v, device=self._device).reshape(per_input) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
         _, channels, height, width = population.images.shape
         self._model, self._shape, self.classes = config.model, (channels, height, width), population.classes
