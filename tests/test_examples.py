@@ -135,8 +135,8 @@ def test_the_command_of_an_example_works_from_its_folder(tmp_path, name):
 
 @pytest.mark.usefixtures("in_examples")
 def test_the_machines_of_the_table_are_found_to_follow_two_rules(tmp_path):
-    (command,) = [words for words in commands(DOCS / "own-data.md") if "population.source=machines.csv" in words]
-    assert command in commands(EXAMPLES / "README.md")
+    (command,) = [words for words in commands(EXAMPLES / "README.md") if "population.source=machines.csv" in words]
+    assert command in commands(DOCS / "own-data.md")
     assert fedclade(*command, "--set", "run.rounds=5", "--set", "run.report=false", "--out", tmp_path / "run").code == 0
     run = open_run(tmp_path / "run")
     # ascending: fan-1 to fan-3, mill-1 to mill-3, press-1, pump-1 to pump-3; nobody says which are alike

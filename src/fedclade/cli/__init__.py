@@ -13,6 +13,7 @@ from fedclade import __version__
 from fedclade.cli import (
     assign,
     bound,
+    check_data,
     compare,
     convert_fedscale,
     deploy_demo,
@@ -33,6 +34,7 @@ app = typer.Typer(
 for command in (
     presets.presets,
     show.show,
+    check_data.check_data,
     plan.plan,
     run.run,
     show_run.show_run,

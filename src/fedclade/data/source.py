@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclade.core.arrays import Bytes, Ints, Singles
+from fedclade.core.arrays import Bytes, Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.data.checks import (
     MOST_CLASSES,
@@ -146,16 +146,19 @@ def is_features(shape: tuple[int, ...]) -> bool:
 
 def standardised(source: Source) -> Source:
     """A checked source whose mean and standard deviation are those of its samples: of each feature or channel."""
-    x, shape = source.x, source.x.shape[1:]
-    axes = (0,) if is_features(shape) else (0, *range(2, x.ndim))
+    mean, std = (values / full_scale(source.x) for values in moments(source.x))
+    return replace(source, mean=tuple(mean.tolist()), std=tuple(np.where(std > 0, std, 1.0).tolist()))
+
+
+def moments(x: np.ndarray) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each feature, or of each channel of images."""
+    axes = (0,) if is_features(x.shape[1:]) else (0, *range(2, x.ndim))
     parts = [x[first : first + AT_ONCE] for first in range(0, len(x), AT_ONCE)]  # sparing memory
     mean = sum(part.sum(axes, np.float64, keepdims=True) for part in parts)
     count = x.size / mean.size
     mean = mean / count
     variance = sum(((part - mean) ** 2).sum(axes, keepdims=True) for part in parts) / count
-    std = np.sqrt(variance.ravel())
-    center, spread = mean.ravel() / full_scale(x), np.where(std > 0, std, 1.0) / full_scale(x)
-    return replace(source, mean=tuple(center.tolist()), std=tuple(spread.tolist()))
+    return mean.ravel(), np.sqrt(variance).ravel()
 
 
 def full_scale(x: np.ndarray) -> float:
