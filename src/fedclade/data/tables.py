@@ -87,7 +87,7 @@ def read_csv(path: Path, population: PopulationConfig, where: str) -> Source:
     import pandas as pd
 
     try:
-        with path.open(encoding="utf-8", newline="") as file, warnings.catch_warnings():
+        with path.open(encoding="utf-8-sig", newline="") as file, warnings.catch_warnings():
             warnings.simplefilter("error")  # pandas warns where rows are longer than the first line
             names = _header(file, where)
             frame = pd.read_csv(
@@ -108,7 +108,7 @@ def read_csv(path: Path, population: PopulationConfig, where: str) -> Source:
 def csv_bytes(path: Path, where: str) -> int:
     """The memory that reading such a file takes at most."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             columns = len(_header(file, where))
         with path.open("rb") as raw:
             rows = sum(part.count(b"\n") + part.count(b"\r") for part in iter(lambda: raw.read(2**20), b""))
@@ -121,7 +121,7 @@ def csv_bytes(path: Path, where: str) -> int:
 def _header(file: IO[str], where: str) -> list[str]:
     """The names of the columns; the file is left at the line after them."""
     names = next(csv.reader(iter(file.readline, "")), [])
-    names = [name.strip().removeprefix("\ufeff") for name in names]
+    names = [name.strip() for name in names]
     if len(set(names)) < len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise UserError(f"{where}: has two columns {twice!r}; must have one of each name")
