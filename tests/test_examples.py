@@ -124,7 +124,7 @@ def test_a_model_of_ones_own_is_the_one_that_is_trained(tmp_path):
 
 
 @pytest.mark.usefixtures("in_examples")
-@pytest.mark.parametrize("name", ["own_data", "own_model"])
+@pytest.mark.parametrize("name", ["own_data", "own_model", "own_text"])
 def test_the_command_of_an_example_works_from_its_folder(tmp_path, name):
     (command,) = commands(EXAMPLES / f"{name}.py")
     assert command in commands(EXAMPLES / "README.md")
@@ -161,6 +161,19 @@ def test_the_devices_in_python_that_the_docs_show_are_found_to_be_of_two_groups(
     exec(compile(block, "own-data.md", "exec"), {})
     assert capsys.readouterr().out == "[(0, 1, 2), (3, 4, 5)]\n"
     assert "# [(0, 1, 2), (3, 4, 5)]" in block
+
+
+@pytest.mark.usefixtures("in_examples")
+def test_the_groups_among_devices_with_texts_are_found(tmp_path):
+    (command,) = commands(EXAMPLES / "own_text.py")
+    assert fedclade(*command, "--set", "run.rounds=5", "--set", "run.report=false", "--out", tmp_path / "run").code == 0
+    assert open_run(tmp_path / "run").summary["adjusted_rand_index"] == 1.0
+
+
+@pytest.mark.parametrize("preset", ["synthetic", "topics"])
+def test_the_command_of_a_built_in_setting_runs(preset, tmp_path):
+    (command,) = [words for words in commands(DOCS / "own-data.md") if words[1] == preset]
+    assert fedclade(*command, *FAST, "--out", tmp_path / "run").code == 0
 
 
 @pytest.mark.parametrize("source", ["images.npz", "site"])

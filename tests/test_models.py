@@ -110,7 +110,7 @@ def test_images_too_small_for_the_model_are_refused(name, shape):
 def test_an_unknown_model_suggests_the_near_one():
     line = error_line(build, "alexnt", CIFAR10)
     assert line == "model.name = \"alexnt\": no such model; did you mean 'alexnet'?"
-    assert error_line(build, "zzz", CIFAR10).endswith("known: alexnet, cnn, cnn-large, logistic, mlp")
+    assert error_line(build, "zzz", CIFAR10).endswith("known: alexnet, cnn, cnn-large, embedding-bag, logistic, mlp")
 
 
 FACTORIES = """

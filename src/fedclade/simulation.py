@@ -421,8 +421,8 @@ def _edge_of(
     config: Config, population: Population, samples: Ints, later: tuple[int, Ints] | None = None
 ) -> SimulatedEdge:
     """The edge of devices with so much data each, at first and later; no trainer is built for it."""
-    _, channels, height, width = population.images.shape
-    module = build_model(config.model, (channels, height, width), population.classes, config.run.seed)
+    shape, tokens = population.sample
+    module = build_model(config.model, shape, population.classes, config.run.seed, tokens)
     parameters = sum(weights.numel() for weights in module.parameters())
     return SimulatedEdge(config, samples, population.bits_per_sample, parameters, later)
 

@@ -86,7 +86,7 @@ def test_the_split_of_a_file_is_kept_and_validation_is_held_out_only_where_it_ha
         ({"device": DEVICE, "group": [0, 1, 10**9]}, "group must be 3 whole numbers from 0"),
         ({"device": [["a"]] * 12}, "device has shape (12, 1), must be (12,)"),
         ({"device": DEVICE, "classes": 2.5}, "classes = 2.5: must be a whole number"),
-        ({"x": np.zeros(12, [("a", "f4")])}, "x must be of 8 bits or floats"),
+        ({"x": np.zeros(12, [("a", "f4")])}, "x must be numbers, not [('a', '<f4')]"),
     ],
 )
 def test_what_an_archive_may_get_wrong(arrays, right, tmp_path):

@@ -227,9 +227,11 @@ def test_an_unknown_source_suggests_the_near_one():
 @pytest.mark.parametrize(
     ("changes", "right"),
     [
-        ({"x": X.astype(int)}, "x must be of 8 bits or floats, not int64"),
-        ({"x": X.astype(complex)}, "x must be of 8 bits or floats, not complex128"),
-        ({"x": X[:, 0]}, "x must be N×features, N×H×W or N×C×H×W, not of 1 dimensions"),
+        ({"x": -np.arange(12)[:, None]}, "x has -11; whole numbers are token ids and must be from 0 to 2147483647"),
+        ({"x": np.full((12, 2), 2**40)}, "x has 1099511627776; whole numbers are token ids"),
+        ({"x": Y[:, None], "mean": 1.0}, "mean and std are of numbers, and x are token ids; leave them out"),
+        ({"x": X.astype(complex)}, "x must be numbers, not complex128"),
+        ({"x": np.float32(1)}, "x is a single number, must have an entry for every sample"),
         ({"x": X[:, :0]}, "x of shape (12, 0) is empty"),
         ({"x": [[1.0], [1.0, 2.0]]}, "x must be an array of numbers"),
         ({"x": np.where(X[3, 3] == X, np.nan, X)}, "x is not finite in sample 3"),
@@ -300,8 +302,9 @@ def test_any_array_becomes_what_models_are_fed_with_or_is_refused_in_one_line(x)
     inputs = outcome(check_inputs, "here", x)
     if is_one_line(inputs, "here: x "):
         return
-    assert inputs.ndim == 4
-    assert inputs.dtype in (np.uint8, np.float32)
+    assert inputs.ndim == max(4, x.ndim)
+    assert inputs.dtype == {"u": np.int32, "i": np.int32}.get(x.dtype.kind, np.float32) or inputs.dtype == np.uint8
+    assert (inputs.dtype == np.uint8) == (x.dtype == np.uint8)
     assert np.isfinite(inputs).all()
     np.testing.assert_array_equal(inputs.ravel(), x.astype(inputs.dtype).ravel())
 

@@ -214,13 +214,16 @@ def test_data_that_does_not_fit_the_others_is_refused():
     register.settle([INPUTS, Inputs((1, 8, 8), 12, (0.5,), (0.2,))])
     assert register.settled.classes == 12
     for other, why in (
-        (Inputs((3, 8, 8), 10, (0.5,), (0.2,)), r"data of shape \(3, 8, 8\), not \(1, 8, 8\)"),
+        (Inputs((3, 8, 8), 10, (0.5,), (0.2,)), r"uint8 of shape \(3, 8, 8\), not uint8 of shape \(1, 8, 8\)"),
+        (Inputs((1, 8, 8), 10, (0.5,), (0.2,), "float32"), r"data are float32 of shape \(1, 8, 8\), not uint8"),
         (Inputs((1, 8, 8), 10, (0.4,), (0.2,)), "scaled differently"),
         (Inputs((1, 8, 8), 13, (0.5,), (0.2,)), "13 classes, not 12: set classes in the run config"),
     ):
         with pytest.raises(UserError, match=why):
             register.seat(device("a"), other)
     assert register.devices == []
+    with pytest.raises(UserError, match="data are object, must be uint8, float32 or int32"):
+        Inputs((1, 8, 8), 10, (0.5,), (0.2,), "object")
     with pytest.raises(UserError, match="has 0 and 1 samples"):
         Device("a", 0, 1, -1, 1e9, 0.1)
 

@@ -54,8 +54,8 @@ class PopulationConfig(Section):
 
     source: str = Field(
         "mnist5k",
-        description="mnist5k, digits, femnist, cifar10; an .npz or .csv file, or a folder with one of them for each "
-        "device; or 'package.module:function', see docs/own-data.md",
+        description="mnist5k, digits, femnist, cifar10, synthetic, topics; an .npz or .csv file, or a folder with one "
+        "of them for each device; or 'package.module:function', see docs/own-data.md",
     )
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
     label_column: str = Field("y", min_length=1, description="the column of a table that holds the classes")
@@ -72,6 +72,17 @@ class PopulationConfig(Section):
         4.0, gt=0, description="a file or folder of data that would take more memory is refused before it is read"
     )
     devices: int = Field(20, ge=1, description="number of devices (K)")
+    synthetic_models: Literal["device", "group"] = Field(
+        "device",
+        description="source 'synthetic': every device has a rule and inputs of its own, or all devices of a group "
+        "(incongruence.groups) have the same rule, and all the same kind of inputs",
+    )
+    synthetic_alpha: float = Field(
+        1.0, ge=0, description="source 'synthetic', models 'device': deviation of the rules' centres (α)"
+    )
+    synthetic_beta: float = Field(
+        1.0, ge=0, description="source 'synthetic', models 'device': deviation of the inputs' centres (β)"
+    )
     samples: int | None = Field(None, ge=2, description="images handed out in all, at most; unset: all there are")
     partition: Literal["iid", "dirichlet", "classes", "writer"] = Field(
         "dirichlet", description="who holds which labels"
@@ -143,8 +154,13 @@ class DriftConfig(Section):
 class ModelConfig(Section):
     """What is trained."""
 
-    name: str = Field("cnn", description="mlp, cnn, cnn-large, alexnet, logistic, or 'package.module:factory'")
-    hidden: int = Field(64, ge=1, description="width of the mlp's hidden layer")
+    name: str = Field(
+        "cnn", description="mlp, cnn, cnn-large, alexnet, logistic, embedding-bag, or 'package.module:factory'"
+    )
+    hidden: int = Field(64, ge=1, description="width of the mlp's hidden layer, and of the embedding-bag's embeddings")
+    vocabulary: int = Field(
+        1000, ge=2, description="token ids that the embedding-bag knows: 0, which fills up short texts, to one less"
+    )
     width: float = Field(1.0, gt=0, description="multiplies the alexnet's layer widths")
 
 

@@ -10,4 +10,6 @@ Singles: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
+Tokens: TypeAlias = NDArray[np.int32]
+Inputs: TypeAlias = Bytes | Singles | Tokens  # what models are fed with: pixels, numbers, or token ids
 Reals: TypeAlias = NDArray[np.floating[Any]]

@@ -1,25 +1,33 @@
 """What each device holds: one shared array of samples, devices are index lists into it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from fedclade.config import Config
-from fedclade.core.arrays import Bytes, Ints, Singles
+from fedclade.core.arrays import Inputs, Ints
 from fedclade.core.errors import UserError
 from fedclade.data.partition import deal, given_shares, split_shares
 from fedclade.data.planted_groups import allowed_classes, group_of_devices, plant
-from fedclade.data.source import Source, full_scale, standardised
+from fedclade.data.source import Source, full_scale, is_tokens, standardised
 from fedclade.data.sources import read_source
 
 __all__ = ["Population", "Source", "build_population", "populate", "read_source"]
+
+
+class Sample(NamedTuple):
+    """What one sample looks like, which is all that a model is built from."""
+
+    shape: tuple[int, ...]  # channels, height, width; 1, 1, features
+    tokens: bool = False  # whether its numbers are token ids
 
 
 @dataclass(frozen=True)
 class Population:
     """All devices' data. Each device's samples lie side by side in the shared array."""
 
-    images: Bytes | Singles  # N × C × H × W; other samples than images have C = H = 1
+    images: Inputs  # N × C × H × W, or of more axes; features and token ids have C = H = 1
     labels: Ints
     train: tuple[Ints, ...]  # per device, positions in images
     validation: tuple[Ints, ...]  # held out for the server's questions; may be empty
@@ -43,6 +51,11 @@ class Population:
     def full_scale(self) -> float:
         """What a stored number is divided by for the model: 8-bit pixels come to [0, 1], others stay as they are."""
         return full_scale(self.images)
+
+    @property
+    def sample(self) -> Sample:
+        """What one sample looks like."""
+        return Sample(self.images.shape[1:], is_tokens(self.images))
 
     @property
     def bits_per_sample(self) -> int:

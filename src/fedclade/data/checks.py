@@ -2,32 +2,42 @@
 
 import numpy as np
 
-from fedclade.core.arrays import Bytes, Ints, Singles
+from fedclade.core.arrays import Inputs, Ints
 from fedclade.core.errors import UserError
 
 SPLITS = ("train", "validation", "test")
+MOST_TOKENS = 2**31 - 1
 MOST_CLASSES = 100_000  # a larger label is a mistake: a model with a score for every class would not fit into memory
 
 
-def check_inputs(where: str, x: object, name: str = "x") -> Bytes | Singles:
-    """What models are fed with: N × C × H × W, 8-bit numbers as they are and all others as float32.
+def check_inputs(where: str, x: object, name: str = "x") -> Inputs:
+    """What models are fed with: 8-bit numbers as they are, token ids as int32, all others as float32.
 
-    N×features becomes N×1×1×features, N×H×W becomes N×1×H×W.
+    A sample has at least three axes: N×features becomes N×1×1×features, N×H×W becomes N×1×H×W.
     """
     array = as_array(where, name, x)
-    if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-        raise UserError(f"{where}: {name} must be of 8 bits or floats, not {array.dtype}")
-    if not 2 <= array.ndim <= 4:
-        raise UserError(f"{where}: {name} must be N×features, N×H×W or N×C×H×W, not of {array.ndim} dimensions")
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{where}: {name} must be numbers, not {array.dtype}")
+    if array.ndim == 0:
+        raise UserError(f"{where}: {name} is a single number, must have an entry for every sample")
     if array.size == 0:
         raise UserError(f"{where}: {name} of shape {array.shape} is empty; must hold at least one sample")
-    images = array.reshape(len(array), *(1,) * (4 - array.ndim), *array.shape[1:])
+    samples = array.reshape(len(array), *(1,) * (4 - array.ndim), *array.shape[1:])
     if array.dtype == np.uint8:
-        return images
+        return samples
+    if array.dtype.kind in "iu":
+        least, most = int(array.min()), int(array.max())
+        if least < 0 or most > MOST_TOKENS:
+            odd = least if least < 0 else most
+            raise UserError(
+                f"{where}: {name} has {odd}; whole numbers are token ids and must be from 0 to {MOST_TOKENS}; "
+                "give other numbers as floats"
+            )
+        return samples.astype(np.int32)
     with np.errstate(over="ignore"):
-        floats = images.astype(np.float32)
+        floats = samples.astype(np.float32)
     if not np.isfinite(floats).all():
-        sample = int(np.flatnonzero(~np.isfinite(floats).all(axis=(1, 2, 3)))[0])
+        sample = int(np.flatnonzero(~np.isfinite(floats.reshape(len(floats), -1)).all(axis=1))[0])
         raise UserError(
             f"{where}: {name} is not finite in sample {sample}; must hold no NaN and nothing beyond float32"
         )

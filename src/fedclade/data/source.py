@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclade.core.arrays import Bytes, Floats, Ints, Singles
+from fedclade.core.arrays import Floats, Inputs, Ints
 from fedclade.core.errors import UserError
 from fedclade.data.checks import (
     MOST_CLASSES,
@@ -32,8 +32,9 @@ class Source:
 
     Parameters
     ----------
-    x : uint8 or floats, N×features, N×H×W or N×C×H×W
+    x : numbers, N×features, N×H×W, N×C×H×W or N×any shape
         The samples. A model sees 8-bit numbers divided by 255 and floats as they are, less ``mean``, over ``std``.
+        Whole numbers of any other type are token ids, from 0, which a model sees as they are.
     y : whole numbers from 0, or texts, N
         The samples' classes. Texts are numbered in their ascending order.
     classes : int
@@ -70,7 +71,7 @@ class Source:
 
         ``names`` are the devices' ids, which set their order; else they are numbered in the order of the pairs.
         """
-        pairs: list[tuple[Bytes | Singles, Ints]] = []
+        pairs: list[tuple[Inputs, Ints]] = []
         for device, pair in enumerate(data):
             where = f"device {names[device] if names else device}"
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -90,8 +91,8 @@ class Source:
     def checked(self, where: str) -> "Source":
         """The same source in the form that the rest of the code relies on, or a line that begins with ``where``.
 
-        x is N × C × H × W, of 8 bits or float32; y, device, group and split are whole numbers from 0; classes is at
-        least 1, and group has an entry for each device.
+        x is N × C × H × W or of more axes, of 8 bits, float32 or int32; y, device, group and split are whole numbers
+        from 0; classes is at least 1, and group has an entry for each device.
         """
         x = check_inputs(where, self.x)
         count = len(x)
@@ -99,6 +100,8 @@ class Source:
             raise UserError(f"{where}: classes = {self.classes}: must be a whole number from 0 to {MOST_CLASSES}")
         y = check_classes(where, self.y, count, int(self.classes))
         mean, std = (_per_input(where, name, getattr(self, name), x.shape[1:]) for name in ("mean", "std"))
+        if is_tokens(x) and (mean, std) != ((0.0,), (1.0,)):
+            raise UserError(f"{where}: mean and std are of numbers, and x are token ids; leave them out")
         if min(std) <= 0:
             raise UserError(f"{where}: std = {self.std}: must be greater than 0")
         writer = None if self.writer is None else check_ids(where, self.writer, count, "writer")[1]
@@ -145,7 +148,12 @@ def is_features(shape: tuple[int, ...]) -> bool:
 
 
 def standardised(source: Source) -> Source:
-    """A checked source whose mean and standard deviation are those of its samples: of each feature or channel."""
+    """A checked source whose mean and standard deviation are those of its samples: of each feature or channel.
+
+    Token ids stay as they are.
+    """
+    if is_tokens(source.x):
+        return source
     mean, std = (values / full_scale(source.x) for values in moments(source.x))
     return replace(source, mean=tuple(mean.tolist()), std=tuple(np.where(std > 0, std, 1.0).tolist()))
 
@@ -159,6 +167,11 @@ def moments(x: np.ndarray) -> tuple[Floats, Floats]:
     mean = mean / count
     variance = sum(((part - mean) ** 2).sum(axes, keepdims=True) for part in parts) / count
     return mean.ravel(), np.sqrt(variance).ravel()
+
+
+def is_tokens(x: np.ndarray) -> bool:
+    """Whether checked samples are token ids."""
+    return x.dtype == np.int32
 
 
 def full_scale(x: np.ndarray) -> float:

@@ -5,7 +5,7 @@ number. Numbers are given in the order in which devices first come; of those who
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,10 +44,15 @@ class Device:
 class Inputs:
     """What a device's data looks like. Shape and scale must be the same everywhere, or no model fits all devices."""
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    dtype: str = "uint8"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("uint8", "float32", "int32"):
+            raise UserError(f"data are {self.dtype}, must be uint8, float32 or int32")
 
 
 class Register:
@@ -65,14 +70,15 @@ class Register:
         """Let the devices that come first decide what the data looks like; later ones must fit."""
         if self.inputs is None and coming:
             first, most = coming[0], max(inputs.classes for inputs in coming)
-            self.inputs = Inputs(first.shape, self._classes or most, first.mean, first.std)
+            self.inputs = replace(first, classes=self._classes or most)
 
     def seat(self, device: Device, inputs: Inputs) -> int:
         """The number of a device, a new one if its name is new; UserError where its data does not fit."""
         self.settle([inputs])
         settled = self.settled
-        if (inputs.shape, inputs.mean, inputs.std) != (settled.shape, settled.mean, settled.std):
-            raise UserError(f"data of shape {inputs.shape}, not {settled.shape}, or scaled differently")
+        if replace(inputs, classes=settled.classes) != settled:
+            kind, right = (f"{one.dtype} of shape {one.shape}" for one in (inputs, settled))
+            raise UserError(f"data are {kind}, not {right}, or scaled differently")
         if inputs.classes > settled.classes:
             raise UserError(f"{inputs.classes} classes, not {settled.classes}: set classes in the run config")
         for number, known in enumerate(self.devices):
@@ -106,7 +112,7 @@ class Register:
 
         inputs, none = self.settled, (np.zeros(0, dtype=np.int64),) * len(self.devices)
         return Population(
-            images=np.zeros((0, *inputs.shape), dtype=np.uint8),
+            images=np.zeros((0, *inputs.shape), dtype=inputs.dtype),
             labels=np.zeros(0, dtype=np.int64),
             train=none,
             validation=none,
@@ -126,8 +132,8 @@ class Register:
     def remember(self, known: dict[str, Any]) -> None:
         """The inverse of ``to_json``: the devices keep their numbers."""
         inputs = known["inputs"]
-        channels, height, width = inputs["shape"]
-        self.inputs = Inputs((channels, height, width), inputs["classes"], tuple(inputs["mean"]), tuple(inputs["std"]))
+        facts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in inputs.items()}
+        self.inputs = Inputs(**facts)
         self.devices = [Device(**device) for device in known["devices"]]
 
 

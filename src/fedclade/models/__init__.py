@@ -15,28 +15,41 @@ from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, members, near_miss
 from fedclade.core.random import derived_seed
 
-Shape: TypeAlias = tuple[int, int, int]  # of one sample: channels, height, width; 1 × 1 × features if it is no image
+# Of one sample: channels, height, width; 1 × 1 × features if it is no image; more axes if the data have more.
+Shape: TypeAlias = tuple[int, ...]
 
 
-def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int) -> nn.Module:
+def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, tokens: bool = False) -> nn.Module:
     """The module with its initial weights, which depend on the seed alone.
 
     A user's factory is called as ``factory(shape, classes)``. Its module takes a batch of samples, N × C × H × W, and
-    gives one score for every class, N × classes.
+    gives one score for every class, N × classes. ``tokens`` says whether samples are token ids instead of numbers.
     """
     where = f'model.name = "{config.name}"'
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         if ":" in config.name:
-            return _build_own(config.name, where, shape, classes)
+            return _build_own(config.name, where, shape, classes, tokens)
         known = members(__name__)
         if config.name not in known:
             raise UserError(f"{where}: no such model; {near_miss(config.name, known)}")
-        module: nn.Module = import_module(known[config.name]).build(config, shape, classes)
+        member = import_module(known[config.name])
+        if tokens != getattr(member, "TOKENS", False):
+            right = "numbers; give floats or 8-bit pixels, or take embedding-bag" if tokens else "token ids; take mlp"
+            raise UserError(f"{where}: is for {right}")
+        module: nn.Module = member.build(config, shape, classes)
         return module
 
 
-def _build_own(name: str, where: str, shape: Shape, classes: int) -> nn.Module:
+def image_sides(name: str, shape: Shape) -> tuple[int, int]:
+    """Height and width of images; whatever is no image is refused."""
+    if len(shape) != 3:
+        axes = "×".join(map(str, shape))
+        raise UserError(f'model.name = "{name}": needs images of C×H×W, not samples of {axes}; use mlp')
+    return shape[1], shape[2]
+
+
+def _build_own(name: str, where: str, shape: Shape, classes: int, tokens: bool) -> nn.Module:
     factory = load("model.name", name)
     if not callable(factory):
         raise UserError(f"{where}: must be a function of (shape, classes)")
@@ -45,19 +58,21 @@ def _build_own(name: str, where: str, shape: Shape, classes: int) -> nn.Module:
         raise UserError(f"{where}: the factory gave a {type(module).__name__}, not a Module")
     if any(True for _ in module.buffers()):
         raise UserError(f"{where}: has buffers (batch norm?), which devices cannot share; use group norm")
-    _try_out(module, where, shape, classes)
+    _try_out(module, where, torch.zeros(2, *shape, dtype=torch.long if tokens else torch.float32), classes)
     return module
 
 
-def _try_out(module: nn.Module, where: str, shape: Shape, classes: int) -> None:
+def _try_out(module: nn.Module, where: str, samples: torch.Tensor, classes: int) -> None:
     """Two samples through the module, so that a wrong shape is told before anything is trained."""
     module.eval()
     try:
         with torch.no_grad():
-            scores = module(torch.zeros(2, *shape))
-    except (RuntimeError, ValueError) as error:
+            scores = module(samples)
+    except (RuntimeError, ValueError, IndexError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{where}: fails on samples of C×H×W = {'×'.join(map(str, shape))}: {reason}") from error
+        kind = "token ids" if samples.dtype == torch.long else "samples"
+        shape = "×".join(map(str, samples.shape[1:]))
+        raise UserError(f"{where}: fails on {kind} of C×H×W = {shape}: {reason}") from error
     module.train()
     given = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
     if given != (2, classes):

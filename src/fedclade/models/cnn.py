@@ -7,12 +7,12 @@ from torch import nn
 
 from fedclade.config import ModelConfig
 from fedclade.core.errors import UserError
-from fedclade.models import Shape
+from fedclade.models import Shape, image_sides
 
 
 def build(config: ModelConfig, shape: Shape, classes: int) -> nn.Module:
     """conv(6)-conv(16)-dense, 5×5 kernels: 18,506 parameters on FEMNIST."""
-    side = [((edge - 4) // 2 - 4) // 2 for edge in shape[1:]]
+    side = [((edge - 4) // 2 - 4) // 2 for edge in image_sides("cnn", shape)]
     if min(side) < 1:
         raise UserError(f'model.name = "cnn": needs images of at least 16×16, not {shape[1]}×{shape[2]}; use mlp')
     return nn.Sequential(

@@ -3,12 +3,12 @@
 from torch import nn
 
 from fedclade.config import ModelConfig
-from fedclade.models import Shape
+from fedclade.models import Shape, image_sides
 
 
 def build(config: ModelConfig, shape: Shape, classes: int) -> nn.Module:
     """The larger FEMNIST net with two hidden convolutions: conv(32)-conv(64)-dense(512), 1.69 M parameters."""
-    side = [edge // 2 // 2 for edge in shape[1:]]
+    side = [edge // 2 // 2 for edge in image_sides("cnn-large", shape)]
     return nn.Sequential(
         nn.Conv2d(shape[0], 32, 5, padding=2),
         nn.MaxPool2d(2),

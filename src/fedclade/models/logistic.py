@@ -1,5 +1,7 @@
 """Multinomial logistic regression: one dense layer."""
 
+import math
+
 from torch import nn
 
 from fedclade.config import ModelConfig
@@ -8,4 +10,4 @@ from fedclade.models import Shape
 
 def build(config: ModelConfig, shape: Shape, classes: int) -> nn.Module:
     """Multinomial logistic regression."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))

@@ -1,5 +1,7 @@
 """A dense net with one hidden layer."""
 
+import math
+
 from torch import nn
 
 from fedclade.config import ModelConfig
@@ -8,5 +10,5 @@ from fedclade.models import Shape
 
 def build(config: ModelConfig, shape: Shape, classes: int) -> nn.Module:
     """One hidden layer."""
-    pixels = shape[0] * shape[1] * shape[2]
+    pixels = math.prod(shape)
     return nn.Sequential(nn.Flatten(), nn.Linear(pixels, config.hidden), nn.ReLU(), nn.Linear(config.hidden, classes))

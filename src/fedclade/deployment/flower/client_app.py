@@ -37,6 +37,7 @@ def describe(message: Message, context: Context) -> Message:
         "train_samples": len(data.shares["train"]),
         "test_samples": len(data.shares["test"]),
         "shape": list(data.images.shape[1:]),
+        "dtype": str(data.images.dtype),
         "classes": data.classes,
         "mean": list(data.mean),
         "std": list(data.std),

@@ -196,10 +196,10 @@ def _description(reply: Message, seconds: float) -> tuple[Device, Inputs]:
     if reply.has_error():
         raise UserError(str(reply.error.reason))
     facts, _ = unpack(reply.content)
-    channels, height, width = (int(side) for side in facts["shape"])
+    shape = tuple(int(side) for side in facts["shape"])
     probe_seconds = max(seconds - float(facts["seconds"]), 1e-3)
     samples, speed = (int(facts["train_samples"]), int(facts["test_samples"])), float(facts["flops_per_second"])
     return (
         Device(str(facts["name"]), *samples, int(facts["group"]), speed, probe_seconds),
-        Inputs((channels, height, width), int(facts["classes"]), tuple(facts["mean"]), tuple(facts["std"])),
+        Inputs(shape, int(facts["classes"]), tuple(facts["mean"]), tuple(facts["std"]), str(facts["dtype"])),
     )

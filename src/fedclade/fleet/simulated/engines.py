@@ -33,8 +33,8 @@ class Engine:
 
 def choose_engine(config: Config, population: Population) -> Engine:
     """What ``training.engine`` and ``training.workers`` come to for this model, on this machine."""
-    _, channels, height, width = population.images.shape
-    module = build_model(config.model, (channels, height, width), population.classes, config.run.seed)
+    shape, tokens = population.sample
+    module = build_model(config.model, shape, population.classes, config.run.seed, tokens)
     dense = DenseStack.fits(module)
     name = config.training.engine
     if name == "batched" and not dense:

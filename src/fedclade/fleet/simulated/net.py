@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 
 from fedclade.config import Config
@@ -37,12 +38,14 @@ class Net:
         self._images = torch.from_numpy(population.images).to(self._device)
         self._labels = torch.from_numpy(population.labels).to(self._device)
         self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
-        per_input = (-1,) if is_features(population.images.shape[1:]) else (-1, 1, 1)
+        self._shape, self._tokens = population.sample
+        per_input = (-1,) if is_features(self._shape) else (-1, *(1,) * (len(self._shape) - 1))
         std, mean = (torch.tensor(v, device=self._device).reshape(per_input) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
-        _, channels, height, width = population.images.shape
-        self._model, self._shape, self.classes = config.model, (channels, height, width), population.classes
-        self._module = build_model(self._model, self._shape, self.classes, self._seed).to(self._device)
+        self._model, self.classes = config.model, population.classes
+        self._module = self._built(self._seed).to(self._device)
+        if self._tokens and len(population.images):
+            _check_vocabulary(self._model.name, self._module, int(population.images.max()))
         self._weights, self._gradient, self._order = bind(self._module)
         self.initial: Singles = self._weights.cpu().numpy().copy()
         lean = step == "lean" and self._device.type == "cpu"
@@ -51,9 +54,16 @@ class Net:
             self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
 
     def inputs(self, positions: torch.Tensor) -> torch.Tensor:
-        """Images as the model sees them: float, standardised per channel."""
+        """Samples as the model sees them: floats, standardised per channel or feature; or token ids."""
+        if self._tokens:
+            return self._images[positions].long()
         images = self._images[positions].float().mul_(self._scale).sub_(self._shift)
-        return images if self._order is None else images.contiguous(memory_format=torch.channels_last)
+        if self._order is None or images.ndim != 4:
+            return images
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def _built(self, seed: int) -> nn.Module:
+        return build_model(self._model, self._shape, self.classes, seed, self._tokens)
 
     def _load(self, model: Singles) -> torch.Tensor:
         """Put a model into the module; gives the vector that is there now."""
@@ -65,7 +75,7 @@ class Net:
         if variant == 0:
             return self.initial.copy()
         seed = derived_seed(self._seed, "initial-model", variant)
-        module = build_model(self._model, self._shape, self.classes, seed)
+        module = self._built(seed)
         return torch.cat([parameter.detach().reshape(-1).float() for parameter in module.parameters()]).numpy()
 
     def positions(self, device: int, share: Share) -> Ints:
@@ -116,6 +126,16 @@ class Net:
             start, end = end, end + parameter.numel()
             tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
         return tensors
+
+
+def _check_vocabulary(name: str, module: nn.Module, largest: int) -> None:
+    """Refuse token ids that the module has no row for; where it has several tables, it must know itself."""
+    tables = [layer for layer in module.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
+    if len(tables) == 1 and largest >= (known := tables[0].num_embeddings):
+        raise UserError(
+            f'model.name = "{name}": knows token ids below {known}, and the data have {largest}; '
+            f"set model.vocabulary = {largest + 1} if that is right"
+        )
 
 
 def _torch_device(name: str) -> torch.device:
