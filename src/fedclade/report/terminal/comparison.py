@@ -1,0 +1,24 @@
+"""A comparison's tables."""
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+
+from fedclade.report.tables import tables
+from fedclade.study import Comparison
+
+
+def show_comparison(comparison: Comparison) -> Iterator[RenderableType]:
+    """The tables of a comparison."""
+    for ready in tables(comparison):
+        table = Table(title=ready.title, title_justify="left", box=box.SIMPLE_HEAD)
+        table.add_column("K", justify="right")
+        table.add_column("policy")
+        for column in ready.columns:
+            table.add_column(column, justify="right")
+        for i, (devices, name, cells) in enumerate(ready.rows):
+            last = i + 1 == len(ready.rows) or ready.rows[i + 1][0] != devices
+            table.add_row(str(devices), name, *(cell.text for cell in cells), end_section=last)
+        yield table

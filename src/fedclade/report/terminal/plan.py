@@ -1,0 +1,158 @@
+"""One planned round: who uploads when, and what every order and allocation would make of it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedclade.edge import duration
+from fedclade.report.terminal.words import percent, rate, spans
+from fedclade.scheduling import Timeline
+from fedclade.scheduling.constraints import Constraint
+from fedclade.scheduling.preview import PlannedRound
+
+PLAN_ROWS = 60  # devices of a plan shown one by one
+GANTT_ROWS = 20
+GANTT_DEVICES = 300  # of more, a picture in letters shows nothing
+
+
+def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[RenderableType]:
+    """One planned round: who uploads when, on whose sub-channel."""
+    timeline, links = plan.timeline, plan.links
+    table = Table(
+        title=f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected",
+        title_justify="left",
+    )
+    for name in ("device", "set", "sub-channel", "reuses", "SNR", "rate", "computes", "uploads from", "to"):
+        table.add_column(name, justify="right")
+    for i, device in enumerate(timeline.device[:PLAN_ROWS]):
+        missed = bool(timeline.missed[i])
+        table.add_row(
+            str(device),
+            "–" if missed else str(timeline.aggregation_set[i] + 1),
+            "misses" if missed else str(timeline.subchannel[i]),
+            "–" if timeline.predecessor[i] < 0 else f"of {timeline.predecessor[i]}",
+            f"{10 * np.log10(max(links.snr[device], 1e-300)):.1f} dB",
+            rate(float(links.rate_bps[device])),
+            duration(float(timeline.ready[i])),
+            "–" if missed else duration(float(timeline.start[i])),
+            "–" if missed else duration(float(timeline.end[i])),
+        )
+    yield table
+    if (more := len(timeline.device) - PLAN_ROWS) > 0:
+        yield Text(f"… and {more} more; --json has all.")
+    sets = int(timeline.aggregation_set.max(initial=-1)) + 1
+    yield Text(
+        f"{sets} aggregation sets; a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
+        f"The round lasts {duration(timeline.makespan)} (makespan), {timeline.ratio:.2f} times "
+        f"{duration(timeline.lower_bound)}, below which no schedule of these devices gets; the slowest device alone "
+        f"needs {duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
+    )
+    if missed_devices := timeline.device[timeline.missed].tolist():
+        yield Text(f"Miss the round: {spans(missed_devices)}.")
+    for warning in plan.warnings:
+        yield Text(f"Warning: {warning}.", style="yellow")
+    yield problem(plan.constraints)
+    if not plan.compared:
+        return
+    yield compared(plan)
+    if len(plan.timeline.device) > GANTT_DEVICES:
+        return
+    yield Text("Sub-channels over time, one row each; a number is the device whose upload it is")
+    longest = max(allocation.timeline.makespan for allocation in plan.compared.values())
+    for order in dict.fromkeys(order for order, _ in plan.compared):
+        timeline = plan.compared[order, "fixed"].timeline
+        yield Text(f"\norder {order}: {duration(timeline.makespan)}\n{gantt(timeline, longest)}")
+
+
+def compared(plan: PlannedRound) -> Table:
+    """Every order and allocation of the same devices, side by side."""
+    table = Table(title="Orders and allocations compared", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("order", "allocation", "round lasts", "over the bound", "uploads", "energy", "of fixed"):
+        table.add_column(name, justify="left" if name in ("order", "allocation") else "right")
+    for (order, kind), allocation in plan.compared.items():
+        timeline, fixed = allocation.timeline, plan.compared[order, "fixed"].joules
+        table.add_row(
+            order,
+            kind,
+            duration(timeline.makespan),
+            f"{100 * (timeline.ratio - 1):.1f} %",
+            str(int((~timeline.missed).sum())),
+            f"{allocation.joules:.3g} J",
+            percent(allocation.joules / fixed if fixed else 1.0),
+        )
+    return table
+
+
+def problem(constraints: list[Constraint]) -> Table:
+    """Whether the paper's P1 is kept."""
+    table = Table(title="The problem P1", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("constraint", "says", "holds", "by how much"):
+        table.add_column(name)
+    for constraint in constraints:
+        table.add_row(constraint.name, constraint.meaning, "yes" if constraint.holds else "NO", constraint.detail)
+    return table
+
+
+def gantt(timeline: Timeline, seconds: float, width: int = 100) -> str:
+    """One line a sub-channel: ``·`` idle, ``[=7==`` an upload."""
+    lines = []
+    channels = np.unique(timeline.subchannel[~timeline.missed])
+    for channel in channels[:GANTT_ROWS]:
+        line = ["·"] * width
+        for i in np.flatnonzero(timeline.subchannel == channel):
+            first = min(int(timeline.start[i] / seconds * width), width - 1) if seconds else 0
+            last = min(max(int(timeline.end[i] / seconds * width), first + 1), width) if seconds else 1
+            name = str(timeline.device[i])
+            bar = "[" + (name if len(name) < last - first else "").ljust(last - first - 1, "=")
+            line[first:last] = bar
+        lines.append(f"{channel:>4} {''.join(line)}")
+    if len(channels) > GANTT_ROWS:
+        lines.append(f"     … and {len(channels) - GANTT_ROWS} more sub-channels")
+    return "\n".join(lines)
+
+
+def plan_as_json(plan: PlannedRound) -> dict[str, object]:
+    """The same for programs."""
+    timeline = plan.timeline
+    frame = pd.DataFrame(
+        {
+            "device": timeline.device,
+            "aggregation_set": timeline.aggregation_set,
+            "subchannel": timeline.subchannel,
+            "predecessor": timeline.predecessor,
+            "ready_seconds": timeline.ready,
+            "start_seconds": timeline.start,
+            "end_seconds": timeline.end,
+            "energy_joules": plan.allocation.compute_joules + plan.allocation.upload_joules,
+            "missed": timeline.missed,
+        }
+    ).replace([np.inf], np.nan)
+    rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
+    return {
+        "makespan_seconds": timeline.makespan,
+        "lower_bound_seconds": timeline.lower_bound,
+        "makespan_ratio": timeline.ratio,
+        "largest_latency_seconds": timeline.largest_latency,
+        "model_bits": plan.model_bits,
+        "energy_joules": plan.allocation.joules,
+        "warnings": plan.warnings,
+        "constraints": [vars(constraint) for constraint in plan.constraints],
+        "compared": [
+            {
+                "order": order,
+                "allocation": kind,
+                "makespan_seconds": allocation.timeline.makespan,
+                "lower_bound_seconds": allocation.timeline.lower_bound,
+                "makespan_ratio": allocation.timeline.ratio,
+                "energy_joules": allocation.joules,
+            }
+            for (order, kind), allocation in plan.compared.items()
+        ],
+        "uploads": rows,
+        "devices": plan.rows(),
+    }

@@ -1,0 +1,138 @@
+"""The closing tables of a finished run, and where a device belongs in it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedclade.edge import duration
+from fedclade.metrics import Metric
+from fedclade.report.drift import drift_line
+from fedclade.report.terminal.plan import problem
+from fedclade.report.terminal.words import percent, spans
+from fedclade.runs import Run
+from fedclade.runs.assign import Placement
+from fedclade.runs.drift import groups_at_end
+from fedclade.runs.problem import check_run
+
+
+def show_placement(found: Placement) -> Iterator[str]:
+    """The walk down the tree, a line for each fork, and where it ends."""
+    for step in found.steps:
+        yield (
+            f"{step.node}: to {step.chosen}, loss {step.loss:.3f} against {step.refused_loss:.3f} in {step.refused}"
+            f" (p = {step.p_value:.1g})"
+        )
+    yield (f"Cluster     {found.leaf}: loss {found.loss:.3f}, {percent(found.accuracy)} of {found.images} images right")
+    yield f"Model       {found.model}"
+
+
+def show_run(run: Run, with_problem: bool = False) -> Iterator[RenderableType]:
+    """The closing tables of a run, read from its directory; the check of P1 if wanted."""
+    summary = run.summary
+    models = run.models
+    by_model = {str(name): part.set_index("device")["accuracy"] for name, part in models.groupby("model")}
+    yield _clusters(run, by_model)
+    yield _groups(run, by_model)
+    if with_problem:
+        yield problem(check_run(run))
+    yield Group(*_facts_of(summary), *map(Text, drift_line(run)), *_own(run.own_metrics, summary))
+
+
+def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
+    table = Table(title="Clusters found", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("cluster", "devices", "since round", "stopped", "worst", "mean", "best"):
+        table.add_column(name, justify="left" if name in ("cluster", "devices") else "right")
+    for leaf in run.leaves():
+        accuracy = by_model[leaf.name].loc[list(leaf.devices)]
+        table.add_row(
+            leaf.name,
+            spans(list(leaf.devices)),
+            str(leaf.born_round),
+            "not yet" if leaf.stopped_round is None else f"round {leaf.stopped_round}",
+            percent(accuracy.min()),
+            percent(accuracy.mean()),
+            percent(accuracy.max()),
+        )
+    return table
+
+
+def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
+    """Every planted group under the one model and under its devices' own."""
+    devices = groups_at_end(run.devices, run.events).set_index("device")
+    own = pd.Series({device: by_model[leaf.name].loc[device] for leaf in run.leaves() for device in leaf.devices})
+    kind = run.config.run.conventional
+    note = "trained on by everybody" if kind == "continued" else "as it stood at the first split"
+    table = Table(
+        title=f"One model for all ({note}) against a model per cluster", title_justify="left", box=box.SIMPLE_HEAD
+    )
+    for name in (
+        "planted group",
+        "devices",
+        "one model: worst",
+        "mean",
+        "own model: worst",
+        "mean",
+        "worst gains",
+    ):
+        table.add_column(name, justify="left" if name in ("planted group", "devices") else "right")
+    groups = [(str(name), part.index) for name, part in devices.groupby("planted_group")]
+    if len(groups) > 1:
+        groups.append(("all", devices.index))
+    for name, members in groups:
+        before, after = by_model["conventional"].loc[members], own.loc[members]
+        table.add_row(
+            name,
+            spans(members.tolist()),
+            percent(before.min()),
+            percent(before.mean()),
+            percent(after.min()),
+            percent(after.mean()),
+            f"{100 * (after.min() - before.min()):+.1f}",
+        )
+    return table
+
+
+def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
+    """The metrics that the config names, on one line."""
+    if metrics:
+        told = ", ".join(f"{metric.title} {metric.text(summary[metric.name])}" for metric in metrics)
+        yield Text(f"{'Own metrics':<12}{told}")
+
+
+def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
+    def number(name: str) -> float:
+        value = summary[name]
+        return float(value) if isinstance(value, int | float) else float("nan")  # of devices that are all gone
+
+    def line(label: str, text: str) -> Text:
+        return Text(f"{label:<12}{text}")
+
+    found = f"{summary['clusters']} cluster(s)"
+    if summary["adjusted_rand_index"] is not None:
+        ari = number("adjusted_rand_index")
+        exact = ": exactly the planted groups" if ari == 1.0 else ""
+        found += f", adjusted Rand index {ari:.2f}{exact}"
+    if summary["first_split_round"] is not None:
+        found += (
+            f"; splits in rounds {summary['first_split_round']} to {summary['last_split_round']}"
+            f" ({duration(number('first_split_seconds'))} to {duration(number('last_split_seconds'))})"
+        )
+    yield line("Groups", found)
+    yield line(
+        "Fairness",
+        f"accuracy {percent(number('accuracy_min'))} to {percent(number('accuracy_max'))}"
+        f" (gap {100 * number('accuracy_gap'):.1f} points), worst tenth {percent(number('accuracy_worst_tenth'))},"
+        f" Jain of accuracy {number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}",
+    )
+    yield line(
+        "Cost",
+        f"{duration(number('simulated_seconds'))} simulated in {summary['rounds']} rounds,"
+        f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {number('energy_joules'):.3g} J;"
+        f" {duration(number('wall_seconds'))} of computing here ({number('wall_share_training'):.0%} training,"
+        f" {number('wall_samples_per_second'):,.0f} samples/s)",
+    )
