@@ -38,6 +38,7 @@ from fedclade.metrics.following import Following
 from fedclade.metrics.registry import every_round, find_metrics
 from fedclade.models import build_model
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
+from fedclade.report.notebook import shown_progress
 from fedclade.report.page import RunPage
 from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
 from fedclade.runs.drift import followed
@@ -456,11 +457,24 @@ def run(
     overwrite: bool = False,
     on_round: OnRound | None = None,
     listeners: Sequence[Listener] = (),
+    progress: bool = True,
 ) -> Run:
-    """Run a preset, a TOML file or a mapping; gives the finished run."""
-    return Experiment(source, overrides).run(out, overwrite=overwrite, on_round=on_round, listeners=listeners)
+    """Run a preset, a TOML file or a mapping; gives the finished run.
+
+    Its progress is shown on a terminal (on stderr) and in a notebook, unless ``progress`` is false.
+    """
+    experiment = Experiment(source, overrides)
+    with shown_progress(experiment.config.run.rounds, progress) as shown:
+        return experiment.run(out, overwrite=overwrite, on_round=on_round, listeners=[*listeners, *shown])
 
 
-def resume(folder: str | Path, on_round: OnRound | None = None, listeners: Sequence[Listener] = ()) -> Run:
-    """Go on with an interrupted run."""
-    return Experiment(read_config(Path(folder))).resume(folder, on_round, listeners)
+def resume(
+    folder: str | Path,
+    on_round: OnRound | None = None,
+    listeners: Sequence[Listener] = (),
+    progress: bool = True,
+) -> Run:
+    """Go on with an interrupted run; its progress is shown as by ``run``."""
+    experiment = Experiment(read_config(Path(folder)))
+    with shown_progress(experiment.config.run.rounds, progress) as shown:
+        return experiment.resume(folder, on_round, [*listeners, *shown])

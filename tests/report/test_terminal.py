@@ -88,58 +88,6 @@ def test_a_plan_for_programs_is_plain_json():
     assert all((row["end_seconds"] is None) == row["missed"] for row in data["uploads"])
 
 
-# -------------------------------------------------------------------------------- progress
-
-
-def progress(folder, *overrides: str, **console: object) -> str:
-    """What a run shows while it goes."""
-    experiment = tiny(*overrides)
-    out = Console(file=io.StringIO(), width=160, **console)
-    with terminal.ProgressDisplay(out, experiment.config.run.rounds) as display:
-        experiment.run(folder, listeners=[display])
-    return out.file.getvalue()
-
-
-def test_without_a_terminal_progress_is_plain_lines_and_events(tmp_path):
-    lines = progress(tmp_path / "run").splitlines()
-    assert [line.split("  ")[0] for line in lines] == [
-        "round 1/3",
-        "round 2: cluster 0 splits into 0-2 | 3-5",
-        "round 2/3",
-        "round 3/3",
-    ]
-    assert ["1 cluster(s)" in line for line in lines if "/" in line] == [True, False, False]
-    for word in ("accuracy", "worst", "norms mean", "simulated", "left"):
-        assert word in lines[0]
-
-
-def test_a_long_run_prints_a_line_only_now_and_then(tmp_path):
-    lines = progress(tmp_path / "run", "run.rounds=50", "run.conventional=frozen", "training.epochs=1").splitlines()
-    rounds = [int(line.split()[1].split("/")[0]) for line in lines if "/50" in line]
-    assert rounds == list(range(2, 51, 2))
-
-
-def test_stops_are_told(tmp_path):
-    limits = (
-        "norm_thresholds.epsilon1=9",
-        "norm_thresholds.epsilon2=9",
-    )  # everything is calm, after one round of warm-up
-    assert "round 2: cluster 0 has stopped" in progress(tmp_path / "run", *limits)
-
-
-def test_rejected_updates_are_told(tmp_path):
-    shown = progress(tmp_path / "run", "training.learning_rate=1e38", "run.rounds=1")
-    for device in range(6):
-        assert f"round 1: rejected the update of device {device}: not finite" in shown
-
-
-def test_on_a_terminal_progress_is_a_bar_that_is_gone_at_the_end(tmp_path):
-    shown = progress(tmp_path / "run", force_terminal=True)
-    assert "round 2: cluster 0 splits into 0-2 | 3-5" in shown
-    assert "\x1b[" in shown
-    assert "round 1/3" not in shown
-
-
 # -------------------------------------------------------------------------------- a finished run
 
 

@@ -2,21 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from datetime import timedelta
 from typing import Self
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from fedclade.core.records import RoundRecord
 from fedclade.edge import duration
-from fedclade.report.listener import Listener
-from fedclade.report.listener import Progress as RunProgress
+from fedclade.report.listener import Listener, Progress
 from fedclade.report.terminal.words import percent, spans
 from fedclade.study import Job
 
 PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
+SHORTEST_BAR, SHORT_BAR, LONGEST_BAR, GAP = 6, 10, 24, 2  # columns
 
 
 def event_lines(record: RoundRecord) -> Iterator[str]:
@@ -44,88 +46,46 @@ def event_lines(record: RoundRecord) -> Iterator[str]:
             yield f"round {record.round}: rejected the update of device {event.device}: {event.detail['reason']}"
 
 
-class ProgressDisplay(Listener):
-    """A live line on a terminal; elsewhere a plain line now and then and at every event."""
+class ProgressLine:
+    """One line of a terminal: a bar, how many of how many are done, and the time left, whatever the width.
 
-    def __init__(self, console: Console, rounds: int) -> None:
-        self._console, self._rounds = console, rounds
-        self._bar = Progress(
-            TextColumn("round"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[eta]}"),
-            console=console,
-        )
-        self._task = self._bar.add_task("run", total=rounds, facts="", eta="")
-        self._live = Live(self._bar, console=console, transient=True) if console.is_terminal else None
+    ``facts`` follow in the order of their importance, as many as there is room for. A terminal that is too narrow for
+    the rest gets a shorter bar.
+    """
 
-    def __enter__(self) -> Self:
-        if self._live:
-            self._live.start()
-        return self
+    def __init__(self, label: str, total: float) -> None:
+        self.label, self.total, self.done = label, total, 0.0
+        self.count, self.left = "", ""
+        self.facts: Sequence[str] = ()
+        self._begun = time.monotonic()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
-
-    def round_ended(self, progress: RunProgress) -> None:
-        """Tell what happened, and how long it may still take."""
-        record, state = progress.record, progress.state
-        for line in event_lines(record):
-            self._say(line)
-        per_round = progress.wall_seconds / (record.round - progress.done_before)
-        eta = f"about {duration(per_round * (progress.rounds - record.round))} left"
-        facts = _facts(progress)
-        if self._live:
-            self._bar.update(self._task, completed=record.round, facts=facts, eta=eta)
-        elif record.round % max(1, self._rounds // PLAIN_LINES) == 0 or state.round == self._rounds:
-            self._console.print(f"round {record.round}/{self._rounds}  {facts}  {eta}", soft_wrap=True, highlight=False)
-
-    def _say(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True, highlight=False)
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        elapsed = str(timedelta(seconds=int(time.monotonic() - self._begun)))
+        always = [word for word in (self.count, self.left) if word]
+        room = options.max_width - sum(cell_len(word) + GAP for word in (self.label, *always))
+        first = cell_len(self.facts[0]) + GAP if self.facts else 0  # worth more than a long bar
+        bar = max(SHORTEST_BAR, min(LONGEST_BAR, room, max(SHORT_BAR, room - first)))
+        room -= bar
+        shown = []
+        for fact in (*self.facts[:1], elapsed, *self.facts[1:]):
+            room -= cell_len(fact) + GAP
+            if room < 0:
+                break
+            shown.append(fact)
+        grid = Table.grid(padding=(0, GAP, 0, 0))
+        grid.add_row(self.label, ProgressBar(self.total, self.done, width=bar), *always, *shown)
+        yield grid
 
 
-def _facts(progress: RunProgress) -> str:
-    record = progress.record
-    parts = [f"{len(progress.state.tree.leaves())} cluster(s)"]
-    if record.evaluation is not None:
-        accuracy = record.evaluation.accuracy
-        parts.append(f"accuracy {percent(float(accuracy.mean()))}, worst {percent(float(accuracy.min()))}")
-    norms = [c for c in record.clusters if c.mean_norm is not None and c.max_norm is not None]
-    if norms:
-        largest = max(norms, key=lambda c: c.max_norm or 0.0)
-        parts.append(f"norms mean {largest.mean_norm:.3f} max {largest.max_norm:.3f}")
-    parts.append(f"simulated {duration(progress.state.seconds)}")
-    parts.append(f"{progress.samples_per_second:,.0f} samples/s")
-    return "  ".join(parts)
+class _Live:
+    """Shows a progress line on a terminal as long as it is entered; nothing where there is no terminal."""
 
+    def __init__(self, console: Console, line: ProgressLine) -> None:
+        self.line = line
+        self._live = Live(line, console=console, transient=True) if console.is_terminal else None
 
-class ComparisonDisplay:
-    """One bar for all runs of a comparison; without a terminal, a line whenever a run is over."""
-
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
-        self._console = console
-        self._done = dict.fromkeys(jobs, 0)
-        self._over: set[Job] = set()
-        self._begun, self._before = time.monotonic(), 0.0
-        self._bar = Progress(
-            TextColumn("runs"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[eta]}"),
-            console=console,
-        )
-        self._task = self._bar.add_task("runs", total=self._work(lambda job: job.config.run.rounds), facts="", eta="")
-        self._live = Live(self._bar, console=console, transient=True) if console.is_terminal else None
-
-    def _work(self, rounds: Callable[[Job], int]) -> float:
-        """A round of more devices takes longer."""
-        return float(sum(rounds(job) * job.devices for job in self._done))
+    def __bool__(self) -> bool:
+        return self._live is not None
 
     def __enter__(self) -> Self:
         if self._live:
@@ -136,6 +96,87 @@ class ComparisonDisplay:
         if self._live:
             self._live.stop()
 
+    def update(self, done: float, count: str, left: str, facts: Sequence[str]) -> None:
+        """Show how far it is."""
+        self.line.done, self.line.count, self.line.left, self.line.facts = done, count, left, facts
+        if self._live:
+            self._live.refresh()
+
+
+class ProgressDisplay(Listener):
+    """A live line on a terminal; elsewhere a plain line now and then and at every event."""
+
+    def __init__(self, console: Console, rounds: int) -> None:
+        self._console, self._rounds = console, rounds
+        self._live = _Live(console, ProgressLine("round", rounds))
+        self._live.line.count = f"0/{rounds}"
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.__exit__()
+
+    def round_ended(self, progress: Progress) -> None:
+        """Tell what happened, and how long it may still take."""
+        done = progress.record.round
+        for line in event_lines(progress.record):
+            self._say(line)
+        facts, left = facts_of(progress), time_left(progress)
+        self._live.update(done, f"{done}/{self._rounds}", left, facts)
+        if not self._live and (done % max(1, self._rounds // PLAIN_LINES) == 0 or done == self._rounds):
+            self._say("  ".join((f"round {done}/{self._rounds}", *facts, left)))
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def time_left(progress: Progress) -> str:
+    """How long the rounds that are still to come may take, as fast as those before."""
+    done = progress.record.round
+    per_round = progress.wall_seconds / (done - progress.done_before)
+    return f"about {duration(per_round * (progress.rounds - done))} left"
+
+
+def facts_of(progress: Progress) -> list[str]:
+    """What a round came to, the most important first."""
+    record, leaves = progress.record, len(progress.state.tree.leaves())
+    facts = []
+    if record.evaluation is not None:
+        accuracy = record.evaluation.accuracy
+        facts.append(f"accuracy {percent(float(accuracy.mean()))}, worst {percent(float(accuracy.min()))}")
+    facts.append("1 cluster" if leaves == 1 else f"{leaves} clusters")
+    facts.append(f"simulated {duration(progress.state.seconds)}")
+    facts.append(f"{progress.samples_per_second:,.0f} samples/s")
+    norms = [c for c in record.clusters if c.mean_norm is not None and c.max_norm is not None]
+    if norms:
+        largest = max(norms, key=lambda c: c.max_norm or 0.0)
+        facts.append(f"norms mean {largest.mean_norm:.3f} max {largest.max_norm:.3f}")
+    return facts
+
+
+class ComparisonDisplay:
+    """One bar for all runs of a comparison; without a terminal, a line whenever a run is over."""
+
+    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
+        self._console = console
+        self._done = dict.fromkeys(jobs, 0)
+        self._over: set[Job] = set()
+        self._begun, self._before = time.monotonic(), 0.0
+        self._live = _Live(console, ProgressLine("runs", self._work(lambda job: job.config.run.rounds)))
+
+    def _work(self, rounds: Callable[[Job], int]) -> float:
+        """A round of more devices takes longer."""
+        return float(sum(rounds(job) * job.devices for job in self._done))
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.__exit__()
+
     def kept(self, job: Job) -> None:
         """A run that was finished before this process began."""
         self._done[job] = job.config.run.rounds
@@ -145,15 +186,15 @@ class ComparisonDisplay:
     def __call__(self, job: Job, rounds: int) -> None:
         """So many rounds of a job are done."""
         self._done[job] = rounds
-        done, total = (self._work(f) for f in (self._done.__getitem__, lambda job: job.config.run.rounds))
+        done = self._work(self._done.__getitem__)
         speed = (done - self._before) / max(time.monotonic() - self._begun, 1e-9)
-        eta = f"about {duration((total - done) / speed)} left" if speed and done < total else ""
+        left = self._live.line.total - done
+        eta = f"about {duration(left / speed)} left" if speed and left else ""
         over = rounds >= job.config.run.rounds and job not in self._over
         if over:
             self._over.add(job)
-        facts = f"{len(self._over)}/{len(self._done)}"
-        if self._live:
-            running = sum(0 < r < job.config.run.rounds for job, r in self._done.items())
-            self._bar.update(self._task, completed=done, facts=f"{facts}, {running} going on", eta=eta)
-        elif over:
-            self._console.print(f"run {facts}  {job}  {eta}", soft_wrap=True, highlight=False)
+        count = f"{len(self._over)}/{len(self._done)}"
+        running = sum(0 < r < job.config.run.rounds for job, r in self._done.items())
+        self._live.update(done, count, eta, [f"{running} going on"])
+        if over and not self._live:
+            self._console.print(f"run {count}  {job}  {eta}", soft_wrap=True, highlight=False)
