@@ -44,13 +44,20 @@ def test_the_interval_is_that_of_all_possible_resamples():
 def test_the_mean_over_time_takes_each_runs_last_evaluation_once_all_have_one():
     times = [np.array([1.0, 3.0]), np.array([2.0])]
     values = [np.array([0.2, 0.6]), np.array([0.4])]
-    mean = mean_over_time(times, values, np.array([0.0, 1.0, 2.0, 2.9, 3.0, 9.0]))
+    mean = mean_over_time(times, values, [9.0, 10.0], np.array([0.0, 1.0, 2.0, 2.9, 3.0, 9.0]))
     assert np.isnan(mean[:2]).all()
     assert mean[2:] == pytest.approx([0.3, 0.3, 0.5, 0.5])
 
 
+@given(st.lists(st.floats(1.0, 9.0), min_size=1, max_size=4), st.floats(0.0, 10.0))
+def test_there_is_no_mean_once_some_run_is_over(ends, moment):
+    times, values = [np.array([0.0])] * len(ends), [np.array([0.5])] * len(ends)
+    (mean,) = mean_over_time(times, values, ends, np.array([moment]))
+    assert np.isnan(mean) == (moment > min(ends))
+
+
 def test_a_run_without_evaluations_has_no_mean():
-    assert np.isnan(mean_over_time([np.array([])], [np.array([])], np.array([0.0, 1.0]))).all()
+    assert np.isnan(mean_over_time([np.array([])], [np.array([])], [1.0], np.array([0.0, 1.0]))).all()
 
 
 # -------------------------------------------------------------------------------- paired differences

@@ -18,6 +18,7 @@ from fedclade import config as configuration
 from fedclade.metrics.registry import METRICS
 from fedclade.report.comparison import write_comparison, write_comparison_page
 from fedclade.report.tables import latex, markdown, tables
+from fedclade.runs import Run
 from fedclade.study import Comparison, Job, carry_out, collect, paired, plan_jobs, prepare, spread
 from tiny_runs import TINY, fedclade, files, refusal, tiny_file
 
@@ -165,6 +166,47 @@ def test_the_target_is_reached_at_the_end_of_the_first_round_that_has_it(compari
     assert comparison.frame["rounds_to_target"].notna().any()
 
 
+def test_a_line_of_the_race_ends_where_its_runs_ended_and_says_what_they_came_to(comparison, jobs):
+    for (devices, name), curves in comparison.curves.items():
+        mine = f"devices == {devices} and contender == '{name}'"
+        last = [Run(job.folder).rounds.iloc[-1] for job in jobs if (job.devices, job.contender) == (devices, name)]
+        assert curves.race.end == pytest.approx(np.mean([row["start_seconds"] + row["seconds"] for row in last]))
+        assert curves.race.end == pytest.approx(comparison.frame.query(mine)["simulated_seconds"].mean())
+        for part in ("min", "mean"):
+            assert curves.race.accuracy[part][-1] == pytest.approx(np.mean([row[f"accuracy_{part}"] for row in last]))
+    assert comparison.curves[6, "random"].race.end < comparison.curves[6, "fair"].race.end  # it stops there
+
+
+def test_all_stand_abreast_at_the_last_second_at_which_everybody_was_going_on(comparison, jobs):
+    assert comparison.common[6] == comparison.frame.query("devices == 6")["simulated_seconds"].min()
+    rounds = [Run(job.folder).rounds for job in jobs if (job.devices, job.contender) == (6, "calm")]
+    by_then = [each[each["start_seconds"] + each["seconds"] <= comparison.common[6]] for each in rounds]
+    heard = [each["accuracy_mean"].iloc[-1] if len(each) else np.nan for each in by_then]
+    assert comparison.abreast[6, "calm"]["mean"] == pytest.approx(np.mean(heard), nan_ok=True)
+
+
+def test_with_a_time_budget_everybody_gets_the_same_seconds_and_as_many_rounds_as_fit(tmp_path):
+    budget = 0.1
+    config = comparing(f"compare.time_budget_seconds={budget}", "compare.devices=[6]", "compare.seeds=1")
+    jobs = done_here(config, tmp_path / "mine")
+    runs = {job.contender: Run(job.folder) for job in jobs}
+    for run in runs.values():
+        assert run.summary["ended_by"] == "time budget"
+        length = run.summary["simulated_seconds"]
+        assert length <= budget < length + 2 * run.rounds["seconds"].max()
+    assert len({run.summary["rounds"] for run in runs.values()}) > 1  # short rounds are no longer a handicap
+    assert comparing().run.rounds == 3 < max(run.summary["rounds"] for run in runs.values())
+
+
+def test_the_time_budget_of_the_command_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("compare", tiny_file(tmp_path), "--policies", "fair", "--seeds", 1, "--time-budget")
+    answer = fedclade(*words, 0.05)
+    assert (answer.code, answer.err) == (0, "")
+    assert configuration.load("comparisons/tiny-0.05s/compare.toml").compare.time_budget_seconds == 0.05
+    assert "compare.time_budget_seconds = 0.0: must be greater than 0" in refusal(*words, 0)
+
+
 def test_tables_say_how_many_seeds_came_to_it(comparison):
     by_name = {table.name: table for table in tables(comparison)}
     assert list(by_name) == [f"{n}{d}" for d in ("", "-difference") for n in ("accuracy", "speed", "fairness", "cost")]
@@ -234,10 +276,15 @@ def test_the_page_shows_hides_chooses_and_sorts(comparison, jobs, out):
     with browser() as page:
         page.see()
         page.open(path)
-        for name in "race accuracy norms range rounds seconds metric models".split():  # noqa: SIM905 - easier to read
+        for name in "race abreast accuracy norms range rounds seconds metric models".split():  # noqa: SIM905 - easier to read
             assert page.value(f"document.querySelectorAll('#{name}-chart .main-svg').length") > 0, name
         traces = "document.getElementById('race-chart').data.map((trace) => trace.name)"
         assert page.value(traces) == [n for name in ("fair", "random", "calm") for n in (name, f"{name}, worst device")]
+        ends = "document.getElementById('race-chart').data.map((trace) => Math.max(...trace.x))"
+        races = [comparison.curves[6, name].race for name in ("fair", "random", "calm")]
+        assert page.value(ends) == pytest.approx([race.end for race in races for _ in range(2)], rel=1e-4)
+        marks = "document.getElementById('race-chart').data.map((t) => t.marker.size.filter((size) => size > 0).length)"
+        assert page.value(marks) == [1] * 6
         page.click("input[value=random]")
         assert "random" not in page.value(traces)
         assert page.value("document.getElementById('metric-chart').data.map((trace) => trace.name)") == ["fair", "calm"]

@@ -20,6 +20,10 @@ def compare(
     devices: Annotated[str | None, typer.Option(help="numbers of devices, by comma [default: compare.devices]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="repetitions [default: compare.seeds]")] = None,
     trials: Annotated[str | None, typer.Option(hidden=True)] = None,
+    time_budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="give every run so many simulated seconds, and as many rounds as fit"),
+    ] = None,
     against: Annotated[str | None, typer.Option(help="whom the others are compared with")] = None,
     out: Annotated[Path | None, typer.Option(help="the directory [default: comparisons/<name>]")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
@@ -35,9 +39,12 @@ def compare(
             words = [word.strip() for word in value.split(",") if word.strip()]
             told.append(f"compare.{field}=[{', '.join(map(json.dumps, words) if field == 'policies' else words)}]")
     told += [f"compare.seeds={seeds}"] if seeds else []
+    told += [f"compare.time_budget_seconds={time_budget}"] if time_budget is not None else []
     told += [f'compare.against="{against}"'] if against else []
     config = configuration.load(source, told)
-    folder = out or Path("comparisons") / Path(source).stem
+    budget = config.compare.time_budget_seconds
+    name = Path(source).stem if budget is None else f"{Path(source).stem}-{budget:g}s"
+    folder = out or Path("comparisons") / name
     jobs = comparisons.prepare(config, folder)
 
     from fedclade.report import terminal

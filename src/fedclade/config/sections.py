@@ -409,6 +409,11 @@ class CompareConfig(Section):
         (), description="numbers of devices (K); empty: population.devices alone"
     )
     seeds: int = Field(5, ge=1, description="repetitions: one with each of so many seeds, from run.seed on")
+    time_budget_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="simulated seconds that every run gets, with as many rounds as fit into them; unset: run.rounds",
+    )
     against: str = Field("fair", description="the contender to whom the others' differences are taken")
     target_accuracy: float = Field(
         0.7, gt=0, le=1, description="mean device accuracy whose first round and second are reported"

@@ -34,9 +34,14 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
         "banner": f"{missing} of {len(jobs)} runs are missing. Refresh with: fedclade report {out}" if missing else "",
         "contenders": comparison.contenders,
         "sizes": comparison.sizes,
+        "time_budget": config.compare.time_budget_seconds,
         "target": config.compare.target_accuracy,
         "epsilon": list(config.epsilons),
-        "moments": {devices: rounded(moments) for devices, moments in comparison.moments.items()},
+        "common": {devices: rounded([seconds])[0] for devices, seconds in comparison.common.items()},
+        "abreast": _by_size(
+            comparison,
+            {key: dict(zip(found, rounded(found.values()), strict=True)) for key, found in comparison.abreast.items()},
+        ),
         "curves": _by_size(comparison, {key: _curves(curves) for key, curves in comparison.curves.items()}),
         "models": _by_size(comparison, {key: models_data(run.models) for key, run in comparison.first.items()}),
         "metrics": _metrics(comparison),
@@ -72,7 +77,8 @@ def _curves(curves: Curves) -> Json:
         "norm_round": curves.norm_round.tolist(),
         **{f"norm_{part}": rounded(values) for part, values in curves.norms.items()},
         "splits": curves.split_rounds,
-        **{f"race_{part}": rounded(values) for part, values in curves.race.items()},
+        "race": {"seconds": rounded(curves.race.seconds)}
+        | {part: rounded(values) for part, values in curves.race.accuracy.items()},
     }
 
 

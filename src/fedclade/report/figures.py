@@ -1,7 +1,7 @@
 """The figures of a comparison, as PDF and PNG, sized for a two-column paper."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,15 +174,17 @@ def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: Me
 
 
 def _race(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
-    """Figure 6: accuracy against simulated seconds; mean solid, worst device thin."""
+    """Figure 6: accuracy against simulated seconds; mean solid, worst device thin, a mark where the runs ended."""
     axes = figure.subplots()
     for name in names:
-        colour, _, dash = _look(comparison, name)
-        race, moments = comparison.curves[devices, name].race, comparison.moments[devices]
-        axes.plot(moments, race["mean"], color=colour, linestyle=dash, label=name)
-        axes.plot(moments, race["min"], color=colour, linestyle=dash, linewidth=0.4)
+        colour, marker, dash = _look(comparison, name)
+        race = comparison.curves[devices, name].race
+        ended: Mapping[str, Any] = {"marker": marker, "markevery": [-1], "color": colour, "linestyle": dash}
+        axes.plot(race.seconds, race.accuracy["mean"], label=name, **ended)
+        axes.plot(race.seconds, race.accuracy["min"], linewidth=0.4, **ended)
     axes.set_xlabel("simulated seconds")
     axes.set_ylabel("accuracy: mean (bold), worst (thin)")
-    axes.set_ylim(0, 1)
+    axes.set_ylim(bottom=0)
+    axes.axvline(comparison.common[devices], color="0.4", linewidth=0.6, linestyle=":")
     axes.set_title(f"K = {devices}")
     figure.legend(loc="outside lower center", ncols=3)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -131,7 +131,7 @@ def _carry_out(job: Job, children: _Children, on_progress: OnProgress) -> Failur
                 continue
             last = event
             if event["event"] == "round":
-                on_progress(job, event["round"])
+                on_progress(job, _rounds_done(job, event))
     children.forget(child)
     file = job.folder / "failure.txt"
     if child.returncode == 0 or children.stopping:
@@ -154,6 +154,15 @@ def _event(line: str) -> dict[str, Any] | None:
         case {"event": "failed", "kind": str(kind), "message": str()} if kind in get_args(FailureKind):
             return dict(told)
     return None
+
+
+def _rounds_done(job: Job, event: Mapping[str, Any]) -> int:
+    """How far a job is, in rounds of those at most; where its time budget is nearer, by the share of that."""
+    run = job.config.run
+    if run.time_budget_seconds is None:
+        return int(event["round"])
+    by_clock = int(run.rounds * event.get("seconds", 0.0) / run.time_budget_seconds)
+    return min(run.rounds - 1, max(int(event["round"]), by_clock))
 
 
 def _failure(last: dict[str, Any], said: Sequence[str], exit_code: int) -> Failure:

@@ -12,6 +12,7 @@ from fedclade.runs import Run, differences, write_beside
 from fedclade.scheduling import find_policy, find_rule
 
 CONFIG = "compare.toml"
+MORE_ROUNDS = 100  # times run.rounds: what a run may make of a time budget, so that seconds alone end it
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ def plan_jobs(config: Config, out: Path) -> list[Job]:
         for devices in compare.devices or (config.population.devices,):
             for name, fields in contenders(compare).items():
                 always = [f"population.devices={devices}", f"run.seed={seed}"]
+                if compare.time_budget_seconds is not None:
+                    always.append(f"run.time_budget_seconds={compare.time_budget_seconds}")
+                    always.append(f"run.rounds={config.run.rounds * MORE_ROUNDS}")
                 if config.training.workers is None:
                     always.append("training.workers=1")  # the cores are kept busy by runs beside each other
                 made = configuration.load(base, [*always, *fields])

@@ -25,15 +25,17 @@ def bootstrap_interval(values: Floats, seed: int = 0) -> tuple[float, float] | N
     return float(low), float(high)
 
 
-def mean_over_time(times: Sequence[Floats], values: Sequence[Floats], grid: Floats) -> Floats:
+def mean_over_time(times: Sequence[Floats], values: Sequence[Floats], ends: Sequence[float], grid: Floats) -> Floats:
     """The mean over runs of what each run's last finished evaluation said, at the moments of ``grid``.
 
-    ``times[i]`` ascends. NaN while some run has no evaluation yet.
+    ``times[i]`` ascends. NaN while some run has no evaluation yet, and from the moment on at which some run is over:
+    nobody knows what it would have come to by then.
     """
     heights = []
-    for moments, heard in zip(times, values, strict=True):
+    for moments, heard, end in zip(times, values, ends, strict=True):
         last = np.searchsorted(moments, grid, side="right") - 1
+        known = (last >= 0) & (grid <= end)
         heights.append(
-            np.where(last >= 0, heard[np.maximum(last, 0)], np.nan) if len(heard) else np.full(len(grid), np.nan)
+            np.where(known, heard[np.maximum(last, 0)], np.nan) if len(heard) else np.full(len(grid), np.nan)
         )
     return np.asarray(np.mean(heights, axis=0))

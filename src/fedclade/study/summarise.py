@@ -17,6 +17,23 @@ from fedclade.study.plan import Job, contenders
 from fedclade.study.statistics import bootstrap_interval, mean_over_time
 
 GRID = 300  # moments of the race
+RACERS = ("min", "mean")  # what is raced: the worst device and the mean of all
+
+
+@dataclass(frozen=True)
+class Race:
+    """Accuracy against the simulated clock: means over seeds, as long as all of them go on.
+
+    The last moment is the mean of the moments at which they ended, with the mean of what they had come to.
+    """
+
+    seconds: Floats
+    accuracy: dict[str, Floats]  # min, mean
+
+    @property
+    def end(self) -> float:
+        """The second at which the runs ended, on average."""
+        return float(self.seconds[-1])
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,7 @@ class Curves:
     norm_round: Floats
     norms: dict[str, Floats]  # mean, max: the largest over the clusters, first seed
     split_rounds: list[int]  # first seed
-    race: dict[str, Floats]  # min, mean at the comparison's moments
+    race: Race
 
 
 @dataclass(frozen=True)
@@ -39,14 +56,15 @@ class Comparison:
     contenders: list[str]
     frame: pd.DataFrame  # one row a finished run
     curves: dict[tuple[int, str], Curves]
-    moments: dict[int, Floats]  # per K, in simulated seconds
+    common: dict[int, float]  # per K, the last simulated second at which every run was still going on
+    abreast: dict[tuple[int, str], dict[str, float]]  # accuracy (min, mean) at that second, means over seeds
     first: dict[tuple[int, str], Run]  # the first finished seed of each
     metrics: dict[str, Metric]  # what is told of them, table by table
 
     @property
     def sizes(self) -> list[int]:
         """The numbers of devices for which there is something to show."""
-        return sorted(self.moments)
+        return sorted(self.common)
 
 
 def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
@@ -69,21 +87,28 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
     ]
     names = list(contenders(config.compare))
     frame = pd.DataFrame(rows).astype(dict.fromkeys(metrics, np.float64))
-    curves, moments, first = {}, {}, {}
+    curves, common, abreast, first = {}, {}, {}, {}
     for devices in sorted({job.devices for job in finished}):
         here = [job for job in finished if job.devices == devices]
-        end = max(float(_end(rounds[job]).max()) for job in here)
-        moments[devices] = np.linspace(0.0, end, GRID)
+        common[devices] = min(_ended(rounds[job]) for job in here)
         for name in names:
             seeds = [job for job in here if job.contender == name]
             if seeds:
+                told = [rounds[job] for job in seeds]
                 first[devices, name] = finished[seeds[0]]
-                curves[devices, name] = _curves([rounds[job] for job in seeds], finished[seeds[0]], moments[devices])
-    return Comparison(config, names, frame, curves, moments, first, metrics)
+                curves[devices, name] = _curves(told, finished[seeds[0]])
+                at_once = _over_time(told, np.array([common[devices]]))
+                abreast[devices, name] = {part: float(values[0]) for part, values in at_once.items()}
+    return Comparison(config, names, frame, curves, common, abreast, first, metrics)
 
 
 def _end(rounds: pd.DataFrame) -> "pd.Series[float]":
     return rounds["start_seconds"] + rounds["seconds"]
+
+
+def _ended(rounds: pd.DataFrame) -> float:
+    """The simulated second at which a run ended; 0 for one whose first round did not fit into its time budget."""
+    return float(_end(rounds).max()) if len(rounds) else 0.0
 
 
 def _evaluated(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -99,15 +124,34 @@ def _reached(rounds: pd.DataFrame, target: float) -> dict[str, float | None]:
     return {"rounds_to_target": float(there["round"].iloc[0]), "seconds_to_target": float(there["end"].iloc[0])}
 
 
-def _curves(seeds: list[pd.DataFrame], first: Run, moments: Floats) -> Curves:
+def _over_time(seeds: Sequence[pd.DataFrame], moments: Floats) -> dict[str, Floats]:
+    """Accuracies (min, mean) at some moments of the simulated clock: means over seeds."""
+    seen, ends = [_evaluated(rounds) for rounds in seeds], [_ended(rounds) for rounds in seeds]
+    times = [rounds["end"].to_numpy() for rounds in seen]
+    return {
+        part: mean_over_time(times, [rounds[f"accuracy_{part}"].to_numpy() for rounds in seen], ends, moments)
+        for part in RACERS
+    }
+
+
+def _race(seeds: Sequence[pd.DataFrame]) -> Race:
+    ends = [_ended(rounds) for rounds in seeds]
+    moments = np.linspace(0.0, min(ends), GRID)
+    last = pd.concat([_evaluated(rounds).tail(1) for rounds in seeds])
+    return Race(
+        np.append(moments, np.mean(ends)),
+        {
+            part: np.append(values, last[f"accuracy_{part}"].mean())
+            for part, values in _over_time(seeds, moments).items()
+        },
+    )
+
+
+def _curves(seeds: list[pd.DataFrame], first: Run) -> Curves:
     seen = [_evaluated(rounds) for rounds in seeds]
     parts = ("min", "mean", "max")
     by_round = pd.concat(seen).groupby("round")[[f"accuracy_{part}" for part in parts]].mean()
     largest = first.clusters.groupby("round")[["mean_norm", "max_norm"]].max()
-
-    def race(part: str) -> Floats:
-        values = [rounds[f"accuracy_{part}"].to_numpy() for rounds in seen]
-        return mean_over_time([rounds["end"].to_numpy() for rounds in seen], values, moments)
 
     return Curves(
         by_round.index.to_numpy(np.float64),
@@ -115,7 +159,7 @@ def _curves(seeds: list[pd.DataFrame], first: Run, moments: Floats) -> Curves:
         largest.index.to_numpy(np.float64),
         {part: largest[f"{part}_norm"].to_numpy(np.float64) for part in ("mean", "max")},
         first.events.query("kind == 'split'")["round"].tolist(),
-        {part: race(part) for part in ("min", "mean")},
+        _race(seeds),
     )
 
 

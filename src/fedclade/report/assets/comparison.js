@@ -1,7 +1,7 @@
 "use strict";
 // The page of a comparison.
 
-const { contenders, sizes, curves, moments, metrics } = DATA;
+const { contenders, sizes, curves, metrics } = DATA;
 const shown = new Set(contenders);
 const look = new Map(contenders.map((name, i) => [name, { colour: colour(i), symbol: symbol(i), dash: dash(Math.floor(i / COLOURS.length)) }]));
 const size = () => byId("size").value;
@@ -26,15 +26,35 @@ const share = (extra) => axis({ title: "accuracy", tickformat: ".0%", range: [0,
 
 chart("race-chart", () => ({
   traces: here().flatMap((name) => {
-    const { colour: color, dash } = look.get(name), of = curves[size()][name];
-    const common = { x: moments[size()], mode: "lines" };
-    return [
-      { ...common, y: of.race_mean, name, line: { color, dash, width: 2.5 } },
-      { ...common, y: of.race_min, name: `${name}, worst device`, line: { color, dash, width: 1 } },
-    ];
+    const { colour: color, dash, symbol } = look.get(name), { seconds, mean, min } = curves[size()][name].race;
+    const last = seconds.length - 1, ended = `${name} ended after ${duration(seconds[last])}`;
+    // the lines end where the runs ended: a mark stands there, and nothing is drawn beyond it
+    const run = (name, y, width, mark) => ({
+      x: seconds, y, name, mode: "lines+markers", line: { color, dash, width }, text: seconds.map((_, i) => (i === last ? ended : "")),
+      marker: { color, symbol, size: seconds.map((_, i) => (i === last ? mark : 0)) },
+    });
+    return [run(name, mean, 2.5, 11), run(`${name}, worst device`, min, 1, 7)];
   }),
-  layout: { height: 460, showlegend: false, hovermode: "closest", yaxis: share(), xaxis: axis({ title: "simulated seconds", rangemode: "tozero" }) },
+  layout: {
+    height: 460, showlegend: false, hovermode: "closest", yaxis: share(), xaxis: axis({ title: "simulated seconds", rangemode: "tozero" }),
+    shapes: [line(DATA.common[size()], DATA.common[size()], 0, 1, { yref: "paper" })],
+  },
 }));
+
+// Everybody at the last second at which all were still going on: the same time budget for all.
+chart("abreast-chart", () => {
+  byId("abreast-line").textContent = `Everybody after the same ${duration(DATA.common[size()])} on the air, ` + (DATA.time_budget
+    ? "the time that every run was given." : "when the first of the runs was over; the dotted line above.") +
+    " Full bar: the worst-served device. Pale: the mean of all. No bar: no round was over yet.";
+  const found = here().map((name) => DATA.abreast[size()][name]);
+  const bar = (part, fill) => ({
+    type: "bar", x: here(), y: found.map((each) => each[part]), hovertemplate: `%{x}: ${part === "min" ? "worst device" : "mean"} %{y:.1%}<extra></extra>`,
+    marker: { color: here().map((name) => look.get(name).colour + fill), line: { color: here().map((name) => look.get(name).colour), width: 1 } },
+  });
+  return { traces: [bar("mean", "55"), bar("min", "")], layout: {
+    height: 330, barmode: "overlay", showlegend: false, xaxis: axis({ type: "category" }), yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
+  } };
+});
 
 const splitMarks = () => here().flatMap((name) => curves[size()][name].splits.map((round) =>
   line(round, round, 0, 1, { yref: "paper", line: { color: look.get(name).colour, width: 1, dash: "dot" } })));
