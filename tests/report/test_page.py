@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedclade import Experiment, open_run
 from fedclade.core.records import ClusterRecord, EvaluationRecord, Event, RoundRecord
 from fedclade.core.state import CONVENTIONAL
 from fedclade.core.tree import Tree
+from fedclade.edge import duration
 from fedclade.report.page import packed, rounded, run_data, write_run_page
 from fedclade.runs import Run, RunWriter
 from fedclade.runs.problem import check_run
@@ -252,6 +254,54 @@ def test_on_paper_the_charts_fit_the_sheet_and_the_settings_are_unfolded(page):
     page.wait_for(f"{widest} > 700")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_labels_do_not_run_together_and_ticks_are_whole(width, page):
+    page.see(width)
+    page.wait_for(f"document.querySelector('#gain-chart .main-svg').clientWidth <= {width}")
+    boxes = "[...document.querySelectorAll('#{}-chart .xtick text')].map((t) => t.getBoundingClientRect())"
+    for name in ("gain", "models", "part", "latency", "likeness", "accuracy", "tree"):
+        edges = page.value(f"{boxes.format(name)}.map((b) => [b.left, b.right]).sort((a, b) => a[0] - b[0])")
+        assert len(edges) > 1, name
+        assert all(before[1] < after[0] for before, after in pairwise(edges)), name
+    ticks = "[...document.querySelectorAll('#accuracy-chart .xtick text')].map((t) => t.textContent)"
+    assert all(text.isdecimal() for text in page.value(ticks))
+    page.see()
+
+
+def test_the_table_of_models_is_not_cut_on_a_wide_screen(page):
+    page.see(1440)
+    page.wait_for("innerWidth === 1440")
+    assert page.value(
+        "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('tree-table'))"
+    )
+    page.see()
+
+
+def test_uploads_have_other_colours_than_clusters(page):
+    colours = "document.getElementById('{}-chart').data.map((trace) => trace.marker.color)"
+    clusters, uploads = (page.value(colours.format(name)) for name in ("part", "timeline"))
+    assert not set(clusters) & set(uploads)
+    assert not set(clusters) & set(page.value(colours.format("latency")))
+
+
+def test_a_round_says_how_long_its_uploads_and_how_long_its_questions_took(tmp_path):
+    run = digits("run.rounds=1", "run.evaluate_every=1").run(tmp_path / "run")
+    first = run.rounds.iloc[0]
+    assert first["asking_seconds"] > 0
+    with browser() as page:
+        page.see()
+        page.open(write_run_page(run))
+        facts = page.value("document.getElementById('round-facts').textContent")
+        end = page.value("Math.max(...document.getElementById('timeline-chart').data.flatMap((t) => t.customdata.length"
+                         " ? t.base.map((from, i) => from + t.x[i]) : []))")  # fmt: skip
+        assert page.complaints == []
+        one_round = "document.querySelectorAll('#accuracy-chart .scatterlayer .point').length"
+        assert page.value(one_round) >= 5  # worst, mean and best of the own models, mean and worst of the one model
+    assert end == pytest.approx(first["makespan_seconds"], rel=1e-4)
+    uploading, asking, whole = (duration(first[name]) for name in ("makespan_seconds", "asking_seconds", "seconds"))
+    assert facts == f"1 of 1: 12 uploads in {uploading}, then {asking} of questions to the devices: {whole} in all"
+
+
 def test_a_run_without_a_split_has_a_page_without_gaps(tmp_path):
     plain = {**TINY, "clustering": {"method": "none"}, "run": {"rounds": 2}, "incongruence": {}}
     run = Experiment(plain).run(tmp_path / "run")
@@ -339,6 +389,8 @@ def test_200_devices_and_500_rounds_stay_under_15_megabytes_and_answer_within_3_
             "(() => { const from = performance.now(); const s = document.getElementById('round'); s.value = 250;"
             " s.dispatchEvent(new Event('input')); return (performance.now() - from) / 1000 })()"
         )
+        entries = page.value("Math.max(...[...document.querySelectorAll('.chart')].map((chart) =>"
+                             " chart.querySelectorAll('.legendtext').length))")  # fmt: skip
         assert page.complaints == []
     print(
         f"{megabytes:.1f} MB, answers after {answers[0]:.2f} s, all drawn after {drawn:.2f} s, turned in {turned:.2f} s"
@@ -347,3 +399,4 @@ def test_200_devices_and_500_rounds_stay_under_15_megabytes_and_answer_within_3_
     assert answers[0] < 3
     assert max(np.diff(answers)) < 1
     assert turned < 0.5
+    assert entries <= 8  # 20 sets of uploads, 16 clusters

@@ -36,7 +36,7 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
         "sizes": comparison.sizes,
         "time_budget": config.compare.time_budget_seconds,
         "target": config.compare.target_accuracy,
-        "epsilon": list(config.epsilons),
+        "epsilons": {name: list(run.config.epsilons) for (_, name), run in comparison.first.items()},
         "common": {devices: rounded([seconds])[0] for devices, seconds in comparison.common.items()},
         "abreast": _by_size(
             comparison,

@@ -220,7 +220,8 @@ def draw_bounds(report: BoundReport, path: Path) -> bool:
             panel.grid(alpha=0.25)
     for panel in panels[1]:
         panel.set_xlabel("round")
-    figure.legend(*panels[0, -1].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    handles = panels[0, -1].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=max(2, int(figure.get_figwidth() / 2.8)), fontsize=9)
     figure.suptitle(f"{report.name}: measured errors under their bounds")
     figure.savefig(path, dpi=110)
     return True

@@ -1,7 +1,7 @@
 """The figures of a comparison, as PDF and PNG, sized for a two-column paper."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fedclade.core.arrays import Floats
 from fedclade.core.state import CONVENTIONAL
 from fedclade.metrics import Metric
 from fedclade.study import Comparison, spread
@@ -24,6 +25,7 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
 PANELS = 4  # side by side
+CROWD = 6  # contenders in one race; more have a panel each
 STYLE: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7,
@@ -68,9 +70,13 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, tuple[float, float],
     for devices in comparison.sizes:
         here = [name for name in comparison.contenders if (devices, name) in comparison.curves]
         columns = min(PANELS, len(here))
-        size = (max(COLUMN_INCHES, PAGE_INCHES * columns / PANELS), 2.6 * math.ceil(len(here) / columns))
+        rows = math.ceil(len(here) / columns)
+        size = (max(COLUMN_INCHES, PAGE_INCHES * columns / PANELS), 2.6 * rows)
         yield f"progress-K{devices}", size, partial(_progress, comparison, devices, here)
-        yield f"race-K{devices}", (COLUMN_INCHES, 2.8), partial(_race, comparison, devices, here)
+        if len(here) > CROWD:
+            yield f"race-K{devices}", (PAGE_INCHES, 0.3 + 1.3 * rows), partial(_races, comparison, devices, here)
+        else:
+            yield f"race-K{devices}", (COLUMN_INCHES, 2.8), partial(_race, comparison, devices, here)
     smallest = comparison.sizes[0]
     for (devices, name), run in comparison.first.items():
         if devices == smallest:
@@ -93,6 +99,7 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
     columns = min(PANELS, len(names))
     rows = math.ceil(len(names) / columns)
     grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True)
+    best = max(float(np.nanmax(comparison.curves[devices, name].accuracy["max"], initial=0.0)) for name in names)
     for axes in grid.flat:
         axes.set_visible(False)
     for i, name in enumerate(names):
@@ -101,15 +108,17 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
         for axes in (upper, lower):
             axes.set_visible(True)
             axes.tick_params(labelbottom=True)
+            _count_in_wholes(axes)
             for round_ in curves.split_rounds:
                 axes.axvline(round_, color="0.4", linewidth=0.6, linestyle=":")
         upper.set_title(f"{name}, K = {devices}")
         upper.fill_between(curves.round, curves.accuracy["min"], curves.accuracy["max"], color=colour, alpha=0.2)
-        upper.plot(curves.round, curves.accuracy["mean"], color=colour)
-        upper.set_ylim(0, 1)
-        lower.plot(curves.norm_round, curves.norms["mean"], color=colour, label="mean")
-        lower.plot(curves.norm_round, curves.norms["max"], color=colour, linestyle=":", label="max")
-        for value in comparison.config.epsilons:
+        upper.plot(curves.round, curves.accuracy["mean"], color=colour, marker=_dot(curves.round))
+        upper.set_ylim(0, 1.05 * best or 1.0)
+        dot = _dot(curves.norm_round)
+        lower.plot(curves.norm_round, curves.norms["mean"], color=colour, marker=dot, label="mean")
+        lower.plot(curves.norm_round, curves.norms["max"], color=colour, marker=dot, linestyle=":", label="max")
+        for value in comparison.first[devices, name].config.epsilons:  # none where norms decide nothing
             lower.axhline(value, color="0.2", linewidth=0.6, linestyle="--")
         lower.set_ylim(bottom=0)
         lower.set_xlabel("round")
@@ -117,6 +126,18 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
             upper.set_ylabel("accuracy")
             lower.set_ylabel("update norm")
             lower.legend(loc="upper right")
+
+
+def _count_in_wholes(axes: "Axes") -> None:
+    """No half rounds, and no half devices."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _dot(rounds: Floats) -> str | None:
+    """The mark of each point where a line would not show it."""
+    return "." if len(rounds) < 2 else None
 
 
 def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
@@ -132,6 +153,7 @@ def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
     axes.plot(columns, rows + 1, "o", color="white", markeredgecolor="black", markersize=2.5, markeredgewidth=0.4)
     axes.set_yticks(range(len(order) + 1), [*order, "best per device"])
     axes.set_xlabel("device")
+    _count_in_wholes(axes)
     axes.set_title(f"{title}: accuracy of every model on every device (dot: made for this device)")
     figure.colorbar(shown, pad=0.01)
 
@@ -177,14 +199,38 @@ def _race(comparison: Comparison, devices: int, names: list[str], figure: "Figur
     """Figure 6: accuracy against simulated seconds; mean solid, worst device thin, a mark where the runs ended."""
     axes = figure.subplots()
     for name in names:
-        colour, marker, dash = _look(comparison, name)
-        race = comparison.curves[devices, name].race
-        ended: Mapping[str, Any] = {"marker": marker, "markevery": [-1], "color": colour, "linestyle": dash}
-        axes.plot(race.seconds, race.accuracy["mean"], label=name, **ended)
-        axes.plot(race.seconds, race.accuracy["min"], linewidth=0.4, **ended)
+        _run(axes, comparison, devices, name)
     axes.set_xlabel("simulated seconds")
     axes.set_ylabel("accuracy: mean (bold), worst (thin)")
     axes.set_ylim(bottom=0)
     axes.axvline(comparison.common[devices], color="0.4", linewidth=0.6, linestyle=":")
     axes.set_title(f"K = {devices}")
     figure.legend(loc="outside lower center", ncols=3)
+
+
+def _races(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
+    """The same for many contenders: a panel each, with the others' means in grey behind."""
+    grid = figure.subplots(math.ceil(len(names) / PANELS), PANELS, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(names) :]:
+        axes.set_visible(False)
+    for axes, name in zip(grid.flat, names, strict=False):
+        for other in names:
+            race = comparison.curves[devices, other].race
+            axes.plot(race.seconds, race.accuracy["mean"], color="0.85", linewidth=0.5)
+        _run(axes, comparison, devices, name)
+        axes.set_title(name)
+        axes.set_ylim(bottom=0)
+    figure.supxlabel(f"simulated seconds, K = {devices}", fontsize=7)
+    figure.supylabel("accuracy: mean (bold), worst (thin)", fontsize=7)
+
+
+def _run(axes: "Axes", comparison: Comparison, devices: int, name: str) -> None:
+    """One contender's race; dotted from the first seed's end to the mark at the mean of their ends."""
+    colour, marker, dash = _look(comparison, name)
+    race = comparison.curves[devices, name].race
+    for part, width in (("mean", 1.0), ("min", 0.4)):
+        values = race.accuracy[part]
+        called = name if part == "mean" else "_worst"  # matplotlib leaves out of the legend what begins so
+        axes.plot(race.seconds[:-1], values[:-1], color=colour, linestyle=dash, linewidth=width, label=called)
+        axes.plot(race.seconds[-2:], values[-2:], color=colour, linestyle=":", linewidth=0.6)
+        axes.plot(race.seconds[-1:], values[-1:], color=colour, marker=marker, markersize=3.5 if width == 1.0 else 2.0)

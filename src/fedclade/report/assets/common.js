@@ -13,7 +13,9 @@ const symbol = (i) => SYMBOLS[i % SYMBOLS.length];
 
 const byId = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const narrow = () => window.innerWidth < 600;
+// Not innerWidth: on a phone that grows with whatever sticks out, such as a chart that is about to be drawn anew.
+const screenWidth = () => document.documentElement.clientWidth;
+const narrow = () => screenWidth() < 600;
 const percent = (share) => (share === null || share === undefined ? "–" : (100 * share).toFixed(1) + " %");
 const whole = (first, last) => Array.from({ length: last - first + 1 }, (_, i) => first + i);
 
@@ -76,6 +78,36 @@ function draw(id) {
   return Plotly.react(id, traces, themed, options);
 }
 
+// A line of one point would not be seen, and one of few points hides where they are.
+function mode(y) {
+  const points = y.filter((value) => value !== null && value !== undefined).length;
+  return points < 2 ? "markers" : points <= 12 ? "lines+markers" : "lines";
+}
+const roundAxis = (last, extra) => axis({ title: "round", rangemode: "tozero", ...(last <= 12 ? { dtick: 1 } : {}), ...extra });
+const shareAxis = (extra) => axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero", ...extra });
+
+// One small panel for each name, side by side as far as there is room. `panel(name)` gives its traces and, if it has any,
+// its horizontal and vertical lines; all panels have the same axes.
+function panels(id, names, panel, xaxis, yaxis) {
+  const wide = paperWidth || byId(id).clientWidth, columns = Math.max(1, Math.min(4, names.length, Math.floor(wide / 270)));
+  const rows = Math.ceil(names.length / columns), each = 170, between = 64, height = rows * (each + between) + 40;
+  const layout = { height, showlegend: false, hovermode: "closest", shapes: [], annotations: [], margin: { l: 56, r: 12, t: 28, b: 44 } };
+  const inside = height - layout.margin.t - layout.margin.b, traces = [];
+  names.forEach((name, i) => {
+    const number = i ? `${i + 1}` : "", column = i % columns, row = Math.floor(i / columns), step = (each + between) / inside;
+    const [left, right] = [(column + 0.02) / columns, (column + 0.94) / columns], top = 1 - row * step, bottom = Math.max(0, top - each / inside);
+    const [x, y] = [`x${number}`, `y${number}`], lowest = i + columns >= names.length, found = panel(name);
+    layout[`xaxis${number}`] = { ...xaxis(), domain: [left, right], anchor: y, ...(i ? { matches: "x" } : {}), ...(lowest ? {} : { title: undefined }) };
+    layout[`yaxis${number}`] = { ...yaxis(), domain: [bottom, top], anchor: x, ...(i ? { matches: "y" } : {}),
+      ...(column ? { showticklabels: false, title: undefined } : {}) };
+    layout.annotations.push(label(`<b>${name}</b>`, left, top, { xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", font: { size: 13, color: css("--ink") } }));
+    for (const value of found.across || []) layout.shapes.push(line(0, 1, value, value, { xref: `${x} domain`, yref: y, line: { color: css("--ink"), width: 1, dash: "dash" } }));
+    for (const value of found.upright || []) layout.shapes.push(line(value, value, 0, 1, { xref: x, yref: `${y} domain` }));
+    traces.push(...found.traces.map((trace) => ({ ...trace, xaxis: x, yaxis: y })));
+  });
+  return { traces, layout };
+}
+
 // A chart is announced at once and drawn in its turn, so that the page answers from the first one on.
 const waiting = [];
 function chart(id, make) {
@@ -119,7 +151,7 @@ const label = (text, x, y, extra) => ({
 
 // Accuracies from the worst to the best device, and their mean: the lower edge, the filled upper one, the line.
 function band(name, x, low, middle, high, colour, extra) {
-  const common = { x, mode: "lines", legendgroup: name, connectgaps: true, ...extra };
+  const common = { x, mode: mode(middle), legendgroup: name, connectgaps: true, ...extra };
   return [
     { ...common, y: low, name: `${name}: worst`, line: { width: 1, color: colour }, showlegend: false },
     { ...common, y: high, name: `${name}: best`, line: { width: 1, color: colour }, fill: "tonexty",
@@ -166,9 +198,13 @@ function table(id, caption, columns, rows, sortable = true) {
 // -------------------------------------------------------------------------------- both pages
 
 const crowded = (devices) => devices > 60;
-const deviceAxis = (names) => axis({
-  title: "device", type: "category", categoryorder: "array", categoryarray: names,
-  ...(crowded(names.length) ? {} : { dtick: 1, tickangle: 0 }),
+// Every device has its label where that leaves room between them; or else only some have.
+function everyLabelFits(names, pixels) {
+  return names.length * (8 + 8 * Math.max(...names.map((name) => name.length))) <= pixels;
+}
+const deviceAxis = (names, pixels = Math.min(screenWidth(), 1300) - (narrow() ? 60 : 160)) => axis({
+  title: "device", type: "category", categoryorder: "array", categoryarray: names, tickangle: 0,
+  ...(everyLabelFits(names, pixels) ? { dtick: 1 } : { nticks: Math.max(2, Math.floor(pixels / 45)) }),
 });
 
 // Models × devices, in a given order of the devices.
@@ -187,7 +223,7 @@ function modelsHeatmap(models, order) {
         marker: { color: "#ffffff", size: many ? 2 : narrow() ? 4 : 7, line: { color: "#000000", width: many ? 0 : 1.5 } } },
     ],
     layout: {
-      height: 150 + 30 * names.length, xaxis: deviceAxis(devices), showlegend: true,
+      height: 150 + 30 * names.length, xaxis: deviceAxis(devices, Math.min(screenWidth(), 1300) - (narrow() ? 210 : 260)), showlegend: true,
       yaxis: axis({ type: "category", autorange: "reversed", title: "model" }),
     },
   };

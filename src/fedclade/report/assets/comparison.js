@@ -22,24 +22,32 @@ for (const name of contenders) {
 
 // -------------------------------------------------------------------------------- over time
 
-const share = (extra) => axis({ title: "accuracy", tickformat: ".0%", range: [0, 1], ...extra });
+const CROWD = 6; // contenders in one chart; more have a panel each
+const secondsAxis = () => axis({ title: "simulated seconds", rangemode: "tozero" });
+const lastRound = () => Math.max(0, ...here().flatMap((name) => [...curves[size()][name].round, ...curves[size()][name].norm_round]));
+const legend = () => ({ showlegend: narrow() }); // on a wide screen the boxes at the top stay in sight
 
-chart("race-chart", () => ({
-  traces: here().flatMap((name) => {
-    const { colour: color, dash, symbol } = look.get(name), { seconds, mean, min } = curves[size()][name].race;
-    const last = seconds.length - 1, ended = `${name} ended after ${duration(seconds[last])}`;
-    // the lines end where the runs ended: a mark stands there, and nothing is drawn beyond it
-    const run = (name, y, width, mark) => ({
-      x: seconds, y, name, mode: "lines+markers", line: { color, dash, width }, text: seconds.map((_, i) => (i === last ? ended : "")),
-      marker: { color, symbol, size: seconds.map((_, i) => (i === last ? mark : 0)) },
-    });
-    return [run(name, mean, 2.5, 11), run(`${name}, worst device`, min, 1, 7)];
-  }),
-  layout: {
-    height: 460, showlegend: false, hovermode: "closest", yaxis: share(), xaxis: axis({ title: "simulated seconds", rangemode: "tozero" }),
-    shapes: [line(DATA.common[size()], DATA.common[size()], 0, 1, { yref: "paper" })],
-  },
-}));
+// The lines end where the runs ended: a mark stands there, and nothing is drawn beyond it. Seeds end at different seconds: from
+// the first of them on, the way to the mark is dotted.
+function race(name) {
+  const { colour: color, dash, symbol } = look.get(name), { seconds, mean, min } = curves[size()][name].race;
+  const last = seconds.length - 1, text = ["", `ended after ${duration(seconds[last])}`];
+  return [[name, mean, 2.5, 11], [`${name}, worst device`, min, 1, 7]].flatMap(([called, y, width, mark], i) => [
+    { x: seconds.slice(0, last), y: y.slice(0, last), name: called, mode: mode(y.slice(0, last)), line: { color, dash, width },
+      marker: { color }, legendgroup: name, showlegend: i === 0 },
+    { x: seconds.slice(last - 1), y: y.slice(last - 1), name: `${called}: the end`, mode: "lines+markers", text, legendgroup: name, showlegend: false,
+      line: { color, dash: "dot", width: 1 }, marker: { color, symbol, size: [0, mark], opacity: 1 } },
+  ]);
+}
+chart("race-chart", () => {
+  const common = DATA.common[size()];
+  if (here().length > CROWD)
+    return panels("race-chart", here(), (name) => ({ upright: [common], traces: [
+      ...here().filter((other) => other !== name).map((other) => ({ x: curves[size()][other].race.seconds, y: curves[size()][other].race.mean,
+        mode: "lines", hoverinfo: "skip", line: { color: css("--line"), width: 1 } })), ...race(name)] }), secondsAxis, shareAxis);
+  return { traces: here().flatMap(race), layout: { height: 460, ...legend(), hovermode: "closest", yaxis: shareAxis(), xaxis: secondsAxis(),
+    shapes: [line(common, common, 0, 1, { yref: "paper" })] } };
+});
 
 // Everybody at the last second at which all were still going on: the same time budget for all.
 chart("abreast-chart", () => {
@@ -52,36 +60,27 @@ chart("abreast-chart", () => {
     marker: { color: here().map((name) => look.get(name).colour + fill), line: { color: here().map((name) => look.get(name).colour), width: 1 } },
   });
   return { traces: [bar("mean", "55"), bar("min", "")], layout: {
-    height: 330, barmode: "overlay", showlegend: false, xaxis: axis({ type: "category" }), yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
+    height: 330, barmode: "overlay", showlegend: false, xaxis: axis({ type: "category" }), yaxis: shareAxis(),
   } };
 });
 
-const splitMarks = () => here().flatMap((name) => curves[size()][name].splits.map((round) =>
-  line(round, round, 0, 1, { yref: "paper", line: { color: look.get(name).colour, width: 1, dash: "dot" } })));
+// Bands hide each other, so every contender has a panel of its own.
+chart("accuracy-chart", () => panels("accuracy-chart", here(), (name) => {
+  const of = curves[size()][name];
+  return { upright: of.splits, traces: band(name, of.round, of.min, of.mean, of.max, look.get(name).colour) };
+}, () => roundAxis(lastRound()), shareAxis));
 
-chart("accuracy-chart", () => ({
-  traces: here().flatMap((name) => {
-    const of = curves[size()][name], { colour, dash } = look.get(name);
-    return band(name, of.round, of.min, of.mean, of.max, colour, { line: { dash } });
-  }),
-  layout: { height: 440, showlegend: false, hovermode: "closest", yaxis: share(), xaxis: axis({ title: "round", rangemode: "tozero" }), shapes: splitMarks() },
-}));
-
-chart("norms-chart", () => ({
-  traces: here().flatMap((name) => {
-    const of = curves[size()][name], color = look.get(name).colour, common = { x: of.norm_round, mode: "lines" };
-    return [
-      { ...common, y: of.norm_mean, name: `${name}, mean`, line: { color, width: 2 } },
-      { ...common, y: of.norm_max, name: `${name}, largest`, line: { color, width: 1.5, dash: "dot" } },
-    ];
-  }),
-  layout: {
-    height: 400, showlegend: false, hovermode: "closest", xaxis: axis({ title: "round", rangemode: "tozero" }),
-    yaxis: axis({ title: "update norm", rangemode: "tozero" }),
-    shapes: [...splitMarks(), ...DATA.epsilon.map((value) => line(0, 1, value, value,
-      { xref: "paper", line: { color: css("--ink"), width: 1, dash: "dash" } }))],
-  },
-}));
+byId("norms-line").textContent = "The first seed's update norms. Solid: the mean update. Dotted: the largest single update. " +
+  (Object.values(DATA.epsilons).some((found) => found.length) ? "Where dashed lines stand (ε1, ε2), the norms decide: a cluster splits when the " +
+    "mean is below the first while the largest is above the second. " : "") +
+  (Object.values(DATA.epsilons).every((found) => found.length) ? "" : "Where there are none, they decide nothing.");
+chart("norms-chart", () => panels("norms-chart", here(), (name) => {
+  const of = curves[size()][name], color = look.get(name).colour, common = { x: of.norm_round, mode: mode(of.norm_mean), marker: { color } };
+  return { upright: of.splits, across: DATA.epsilons[name], traces: [
+    { ...common, y: of.norm_mean, name: `${name}, mean`, line: { color, width: 2 } },
+    { ...common, y: of.norm_max, name: `${name}, largest`, line: { color, width: 1.5, dash: "dot" } },
+  ] };
+}, () => roundAxis(lastRound()), () => axis({ title: "update norm", rangemode: "tozero" })));
 
 // -------------------------------------------------------------------------------- at the end
 
@@ -99,9 +98,9 @@ chart("range-chart", () => ({
       type: "bar", name, offsetgroup: name, x: sizeNames, base: from, y: to.map((value, i) => value - from[i]),
       hovertext: text, hoverinfo: "text", marker: { color: fill, line: { color, width: 1 } },
     });
-    return [part(low, middle, color), part(middle, high, color + "55")];
+    return [part(low, middle, color), { ...part(middle, high, color + "55"), showlegend: false }];
   }),
-  layout: { height: 420, showlegend: false, barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: "accuracy (%)", range: [0, 100] }) },
+  layout: { height: 420, ...legend(), barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: "accuracy (%)", rangemode: "tozero" }) },
 }));
 
 // One bar a contender and moment, at the chosen K.
@@ -115,11 +114,11 @@ function speed(id, unit, names) {
         marker: { color: look.get(name).colour },
       };
     }),
-    layout: { height: 330, showlegend: false, barmode: "group", xaxis: axis({ type: "category" }), yaxis: axis({ title: unit, rangemode: "tozero" }) },
+    layout: { height: 330, ...legend(), barmode: "group", xaxis: axis({ type: "category" }), yaxis: axis({ title: unit, rangemode: "tozero" }) },
   }));
 }
-byId("speed-line").textContent = "Rounds, then simulated seconds, until the groups were first told apart, until the last split, and until the " +
-  `devices' mean accuracy was ${percent(DATA.target)}. No bar: it never came to it.`;
+byId("speed-line").textContent = "Rounds, then simulated seconds, until the first split and until the last one, whether they were right or wrong, and " +
+  `until the devices' mean accuracy was ${percent(DATA.target)}. No bar: it never came to it.`;
 speed("rounds-chart", "rounds", ["first_split_round", "last_split_round", "rounds_to_target"]);
 speed("seconds-chart", "simulated seconds", ["first_split_seconds", "last_split_seconds", "seconds_to_target"]);
 
@@ -133,7 +132,7 @@ chart("metric-chart", () => {
       type: "bar", name, x: sizeNames, y: of(metric, name, "mean"), marker: { color: look.get(name).colour },
       error_y: { type: "data", array: of(metric, name, "std").map((value) => value ?? 0), thickness: 1.5, width: 3, color: css("--ink") },
     })),
-    layout: { height: 380, showlegend: false, barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: metrics[metric].title }) },
+    layout: { height: 380, ...legend(), barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: metrics[metric].title }) },
   };
 });
 

@@ -8,7 +8,12 @@ const leafIndex = new Map(leaves.map((leaf, i) => [leaf.name, i]));
 const leafOf = Array(K);
 for (const leaf of leaves) for (const device of leaf.members) leafOf[device] = leaf.name;
 // A cluster keeps its colour in all charts; a model no longer in use is grey.
-const nodeColour = (name) => (leafIndex.has(name) ? colour(leafIndex.get(name)) : css("--soft"));
+// Beyond eight of them, colours go round the circle in steps that keep neighbours apart.
+const leafColour = (i) => (leaves.length <= COLOURS.length ? colour(i) : `hsl(${(i * 137.5) % 360}, 65%, ${40 + 15 * (i % 2)}%)`);
+const nodeColour = (name) => (leafIndex.has(name) ? leafColour(leafIndex.get(name)) : css("--soft"));
+const showlegend = leaves.length <= 12; // more are told apart by their branch of the tree and by pointing at them
+// What is about all clusters alike has shades of its own: sets of uploads from dark (the first) to pale.
+const setColour = (i, sets) => `hsl(275, 45%, ${32 + (sets > 1 ? (44 * i) / (sets - 1) : 0)}%)`;
 const byCluster = whole(0, K - 1).sort((a, b) => leafIndex.get(leafOf[a]) - leafIndex.get(leafOf[b]) || a - b);
 const many = crowded(K);
 
@@ -33,7 +38,7 @@ const endOf = new Map(rounds.round.map((round, i) => [round, rounds.end[i]]));
 endOf.set(0, 0);
 const at = (round) => (clock === "round" ? round : endOf.get(round) ?? null);
 const lastRound = rounds.round.length ? rounds.round[rounds.round.length - 1] : 0;
-const clockAxis = () => axis({ title: clock === "round" ? "round" : "simulated seconds", rangemode: "tozero" });
+const clockAxis = () => (clock === "round" ? roundAxis(lastRound) : axis({ title: "simulated seconds", rangemode: "tozero" }));
 const forks = tree.filter((node) => node.split);
 const splitLines = () => forks.map((node) => line(at(node.split.round), at(node.split.round), 0, 1, { yref: "paper" }));
 
@@ -91,11 +96,14 @@ chart("tree-chart", () => {
   } };
 });
 
-table("tree-table", "Every model there ever was", [
-  { name: "model" }, { name: "devices", words: true }, { name: "planted groups", words: true },
-  { name: "since round" }, { name: "what became of it", words: true }, { name: "cosine within ≥" },
-  { name: "across ≤" }, { name: "gap" }, { name: "p of the split test" }, { name: "worst" }, { name: "mean" }, { name: "best" },
-], tree.map((node) => {
+const evidenceThere = (name) => forks.some((node) => node.split.evidence[name] !== undefined);
+const treeColumns = [
+  { name: "model" }, { name: "devices", words: true }, DATA.planted && { name: "planted groups", words: true },
+  { name: "since round" }, { name: "what became of it", words: true }, evidenceThere("sim_within_min") && { name: "cosine within ≥" },
+  evidenceThere("sim_cross_max") && { name: "across ≤" }, evidenceThere("gap") && { name: "gap" },
+  evidenceThere("p_group") && { name: "p of the split test" }, { name: "worst" }, { name: "mean" }, { name: "best" },
+];
+table("tree-table", "Every model there ever was", treeColumns.filter(Boolean), tree.map((node) => {
   const swatch = element("span", { className: "swatch", ariaHidden: "true" });
   swatch.style.background = nodeColour(node.name);
   const split = node.split;
@@ -111,20 +119,20 @@ table("tree-table", "Every model there ever was", [
     cosine(evidence.sim_within_min), cosine(evidence.sim_cross_max), cosine(evidence.gap),
     evidence.p_group === undefined ? "" : { text: evidence.p_group.toExponential(0), sort: evidence.p_group },
     share(node.accuracy_min), share(node.accuracy_mean), share(node.accuracy_max),
-  ];
+  ].filter((_, i) => treeColumns[i]);
 }));
 
 // -------------------------------------------------------------------------------- accuracy and norms
 
 chart("accuracy-chart", () => {
   const seen = rounds.evaluated, x = seen.round.map(at);
-  const traces = band("own model, mean and range", x, seen.min, seen.mean, seen.max, COLOURS[0]);
+  const traces = band("own model, mean and range", x, seen.min, seen.mean, seen.max, css("--ink"));
   traces.push(
-    { x, y: seen.one_mean, name: "one model for all, mean", line: { color: COLOURS[3], width: 2, dash: "dash" } },
-    { x, y: seen.one_min, name: "one model for all, worst", line: { color: COLOURS[3], width: 1, dash: "dot" } },
+    { x, y: seen.one_mean, mode: mode(x), name: "one model for all, mean", line: { color: css("--soft"), width: 2, dash: "dash" } },
+    { x, y: seen.one_min, mode: mode(x), name: "one model for all, worst", line: { color: css("--soft"), width: 1, dash: "dot" } },
   );
   return { traces, layout: {
-    height: 420, xaxis: clockAxis(), yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
+    height: 420, xaxis: clockAxis(), yaxis: shareAxis(),
     shapes: splitLines(), hovermode: "x unified",
     annotations: forks.map((node) => label(`${node.name} splits`, at(node.split.round), 0.02,
       { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" })),
@@ -142,7 +150,7 @@ byId("norms-line").textContent = "Solid: length of a cluster's mean update. Dott
 chart("norms-chart", () => {
   const traces = [];
   for (const [node, of] of Object.entries(clusters)) {
-    const common = { x: of.round.map(at), legendgroup: node, mode: "lines" };
+    const common = { x: of.round.map(at), legendgroup: node, mode: mode(of.mean) };
     traces.push({ ...common, y: of.mean, name: node, line: { color: nodeColour(node), width: 2 } });
     traces.push({ ...common, y: of.max, name: `${node} largest`, showlegend: false,
       line: { color: nodeColour(node), width: 1.5, dash: "dot" } });
@@ -154,7 +162,7 @@ chart("norms-chart", () => {
       font: { size: 12, color: css("--ink") }, bgcolor: css("--paper") }));
   }
   return { traces, layout: {
-    height: 420, xaxis: clockAxis(), shapes, annotations, hovermode: "closest",
+    height: 420, xaxis: clockAxis(), shapes, annotations, hovermode: "closest", showlegend,
     yaxis: axis({ title: DATA.norm === "per-step" ? "update norm per step" : "update norm", rangemode: "tozero" }),
   } };
 });
@@ -180,7 +188,9 @@ if (splits.length) {
     const z = split.devices.map((_, i) => Array.from(flat.subarray(i * size, (i + 1) * size), (v) => v / 127));
     const names = split.devices.map((device) => `${device}`), cuts = split.ends.slice(0, -1).map((end) => end - 0.5);
     const border = { line: { color: "#000000", width: 2 }, layer: "above" };
-    const ticks = size > 60 ? { showticklabels: false, ticks: "" } : { dtick: 1, tickangle: 0 };
+    const room = Math.min(600, screenWidth() - 110);
+    const ticks = size > 60 ? { showticklabels: false, ticks: "" } : everyLabelFits(names, room) ? { dtick: 1, tickangle: 0 }
+      : { nticks: Math.floor(room / 45), tickangle: 0 };
     return {
       traces: [{
         type: "heatmap", x: names, y: names, z, zmin: -1, zmax: 1, zmid: 0,
@@ -238,29 +248,33 @@ chart("timeline-chart", () => {
     shapes.push(line(0, 1, lane, lane, { xref: "paper", line: { color: css("--line"), width: 1 } }));
     lane++;
   }
-  const bar = (name, list, fill, extra) => ({
-    type: "bar", orientation: "h", name, base: list.map((b) => b.from), x: list.map((b) => b.to - b.from),
+  const bar = (doing, list, fill, extra) => ({
+    type: "bar", orientation: "h", name: doing, base: list.map((b) => b.from), x: list.map((b) => b.to - b.from),
     y: list.map((b) => b.lane), width: 0.92, customdata: list.map((b) => [b.device, duration(b.from), duration(b.to)]),
-    hovertemplate: `device %{customdata[0]}: ${name}<br>%{customdata[1]} to %{customdata[2]}<extra></extra>`,
+    hovertemplate: `device %{customdata[0]}: ${doing}<br>%{customdata[1]} to %{customdata[2]}<extra></extra>`,
     marker: { color: fill, line: { width: 0 } }, ...extra,
   });
   const traces = [
     bar("computing", bars.compute, css("--compute")),
     bar("waiting", bars.wait, css("--wait")),
-    ...[...sets.keys()].sort((a, b) => a - b).map((set) =>
-      bar(`uploading, set ${set + 1}`, sets.get(set), colour(set),
-        lane > 45 ? {} : { text: sets.get(set).map((b) => `${b.device}`), textposition: "inside", insidetextanchor: "middle",
-          textangle: 0, textfont: { size: 11 } })),
+    ...[...sets.keys()].sort((a, b) => a - b).map((set, i) =>
+      bar(`uploading, set ${set + 1}`, sets.get(set), setColour(i, sets.size), {
+        ...(sets.size > 6 ? { showlegend: i === 0, name: `uploading, sets 1 (dark) to ${sets.size} (pale)` } : {}),
+        ...(lane > 45 ? {} : { text: sets.get(set).map((b) => `${b.device}`), textposition: "inside", insidetextanchor: "middle",
+          textangle: 0, textfont: { size: 11 } }),
+      })),
   ];
   const missed = (channels.get(-1) || []).map((i) => up.device[i]);
-  const seconds = index < 0 ? null : rounds.seconds[index];
+  const of = (values) => (index < 0 ? 0 : values[index] ?? 0);
   byId("round-facts").textContent = `${round} of ${lastRound}: ` + (rows.length
-    ? `${lane - rows.length} uploads in ${duration(seconds)}` : "nobody uploads") +
+    ? `${lane - rows.length} uploads in ${duration(of(rounds.makespan))}` : "nobody uploads") +
+    (of(rounds.broadcast) ? `, after ${duration(of(rounds.broadcast))} of sending models out` : "") +
+    (of(rounds.asking) ? `, then ${duration(of(rounds.asking))} of questions to the devices: ${duration(of(rounds.seconds))} in all` : "") +
     (missed.length ? `; missed it: ${spans(missed)}` : "");
   slider.setAttribute("aria-valuetext", byId("round-facts").textContent);
   return { traces, layout: {
     height: 150 + Math.max(140, lane * (lane > 100 ? 4 : lane > 45 ? 8 : 15)), barmode: "overlay", hovermode: "closest", shapes,
-    bargap: 0, xaxis: axis({ title: "seconds since the round began", rangemode: "tozero" }),
+    bargap: 0, xaxis: axis({ title: "seconds since the devices began to compute", rangemode: "tozero" }),
     yaxis: axis({ title: "sub-channel", tickvals: ticks, ticktext: names, range: [lane - 0.5, -1], showgrid: false, zeroline: false }),
     uirevision: null,
   } };
@@ -291,8 +305,7 @@ chart("gain-chart", () => {
     ...perLeaf(own, (leaf, x, y) => ({ x, y, mode: "markers", name: `model ${leaf.name}`,
       marker: { color: nodeColour(leaf.name), size: many ? 6 : 11, symbol: symbol(leafIndex.get(leaf.name)) } })),
   ], layout: {
-    height: 400, hovermode: "closest", xaxis: deviceAxis(named),
-    yaxis: axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero" }),
+    height: 400, hovermode: "closest", xaxis: deviceAxis(named), yaxis: shareAxis(), showlegend,
   } };
 });
 
@@ -304,12 +317,12 @@ byId("part-line").textContent = `Uploads of each device over the whole run; ${pe
   `(Jain's index).` + groupsNote;
 chart("part-chart", () => ({
   traces: perLeaf(devices.uploads, (leaf, x, y) => ({ type: "bar", x, y, name: `model ${leaf.name}`, marker: { color: nodeColour(leaf.name) } })),
-  layout: { height: 330, xaxis: deviceAxis(named), yaxis: axis({ title: "uploads" }) },
+  layout: { height: 330, xaxis: deviceAxis(named), yaxis: axis({ title: "uploads", rangemode: "tozero", ...(Math.max(...devices.uploads) <= 8 ? { dtick: 1 } : {}) }), showlegend },
 }));
 
 chart("latency-chart", () => ({
   traces: [["computing", devices.compute, css("--compute")], ["waiting", devices.wait, css("--wait")],
-    ["uploading", devices.upload, COLOURS[0]]].map(([name, values, fill]) =>
+    ["uploading", devices.upload, setColour(0, 1)]].map(([name, values, fill]) =>
     ({ type: "bar", x: named, y: pick(values), name, marker: { color: fill },
       hovertemplate: `device %{x}: %{y:.3g} s ${name}<extra></extra>` })),
   layout: { height: 330, barmode: "stack", xaxis: deviceAxis(named),

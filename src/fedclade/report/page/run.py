@@ -43,6 +43,7 @@ def run_data(run: Run) -> Json:
         "name": f"{run.folder.resolve().name}: {len(devices)} devices, policy {config.scheduling.policy}, "
         f"method {config.clustering.method}",
         "method": config.clustering.method,
+        "planted": config.incongruence.kind != "none",
         "lead": lead(run),
         "finished": run.finished,
         "banner": f"Not finished: {len(rounds)} of {config.run.rounds} rounds so far."
@@ -123,6 +124,7 @@ def _rounds(rounds: pd.DataFrame) -> Json:
         "round": rounds["round"].tolist(),
         "seconds": rounded(rounds["seconds"]),
         "end": rounded(rounds["start_seconds"] + rounds["seconds"]),
+        **{name: rounded(rounds[f"{name}_seconds"]) for name in ("makespan", "broadcast", "asking")},
         "evaluated": {
             "round": evaluated["round"].tolist(),
             "min": rounded(evaluated["accuracy_min"]),
