@@ -10,16 +10,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from browser import browser
 from data_builders import error_line
 from fedclade import Experiment
 from fedclade import config as configuration
 from fedclade.metrics.registry import METRICS
+from fedclade.report import terminal
 from fedclade.report.comparison import write_comparison, write_comparison_page
 from fedclade.report.tables import latex, markdown, tables
 from fedclade.runs import Run
-from fedclade.study import Comparison, Job, carry_out, collect, paired, plan_jobs, prepare, spread
+from fedclade.study import Comparison, Job, Verdict, carry_out, collect, paired, plan_jobs, prepare, spread, verdicts
 from tiny_runs import TINY, fedclade, files, refusal, tiny_file
 
 FEW = (
@@ -237,6 +240,79 @@ def test_numbers_are_shown_with_the_digits_that_matter(metric, value, text):
     assert METRICS[metric].text(value) == text
 
 
+def judged(comparison, **columns: list[float]) -> dict[str, Verdict]:
+    """The verdicts of a comparison in which these contenders had these values with seed 1, 2, and so on."""
+    rows = [
+        {
+            "devices": 6,
+            "contender": name,
+            "seed": seed,
+            "accuracy_min": value,
+            "accuracy_mean": 0.5,
+            "seconds_to_target": value,
+        }
+        for name, values in columns.items()
+        for seed, value in enumerate(values, 1)
+    ]
+    changed = {"frame": pd.DataFrame(rows), "common": {6: 1.0}, "contenders": list(columns)}
+    return {verdict.question: verdict for verdict in verdicts(Comparison(**{**vars(comparison), **changed}))}
+
+
+WORST, SOONEST = "Best for the worst-served device", "First at 40 % on average"
+
+
+def test_the_verdict_says_who_won_by_how_much_and_how_sure_that_is(comparison):
+    found = judged(comparison, a=[0.2] * 6, b=[0.4, 0.5] * 3, c=[0.4, 0.5] * 3, d=[0.3] * 6)
+    assert found[WORST].headline == "b = c: 45.0 %"
+    assert found[WORST].why.startswith("15.0 points better than d; clear: 95 % interval +1")
+    assert found[SOONEST].headline == "a: 0.200 s"
+    assert found[SOONEST].why.startswith("0.100 s sooner than d; ")
+    assert found["Best on average"].winners == ("a", "b", "c", "d")
+    assert found["Best on average"].why == "the same with every seed"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "word"),
+    [
+        ([0.1], "with one seed there is no telling"),
+        ([0.1, 0.2], "likely, but of few seeds: 95 % interval +10.0 to +20.0, 2 seeds"),
+        ([0.1, -0.05, 0.1, -0.05, 0.1], "too close to call"),
+        ([0.1, 0.2, 0.1, 0.2, 0.1], "clear: "),
+    ],
+)
+def test_the_verdict_is_as_sure_as_the_seeds_allow(ahead, word, comparison):
+    found = judged(comparison, plain=[0.3] * len(ahead), best=[0.3 + more for more in ahead])[WORST]
+    assert found.winners == ("best",)
+    assert word in found.why
+
+
+def test_who_did_not_come_to_it_with_every_seed_is_out_of_the_running(comparison):
+    found = judged(comparison, quick=[1.0, np.nan], slow=[5.0, 6.0])[SOONEST]
+    assert (found.headline, found.why) == (
+        "slow: 5.50 s",
+        "nobody else to compare with; 1 did not come to it with every seed",
+    )
+    assert judged(comparison, quick=[1.0, np.nan])[SOONEST].headline == "nobody"
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_nobody_is_better_than_the_winner(comparison, values):
+    names = [f"c{i}" for i in range(len(values))]
+    found = judged(comparison, **dict(zip(names, values, strict=True)))
+    means = np.mean(values, axis=1)
+    assert found[WORST].value == pytest.approx(means.max())
+    assert found[SOONEST].value == pytest.approx(means.min())
+    assert min(found[WORST].margin, found[SOONEST].margin) >= -1e-12
+
+
+def test_the_terminal_begins_with_the_verdict(comparison):
+    parts = list(terminal.show_comparison(comparison))
+    told = [part.plain.splitlines()[0] for part in parts[:6]]
+    assert [line.partition(":")[0] for line in told] == [
+        f"{question} ({devices} devices)" for devices in (6, 8) for question in ("Best on average", WORST, SOONEST)
+    ]
+
+
 def test_latex_is_a_booktabs_table_with_its_marks_escaped(comparison):
     text = latex(tables(comparison)[0])
     assert text.count(r"\\") == 1 + 2 * 3
@@ -294,10 +370,14 @@ def test_the_page_shows_hides_chooses_and_sorts(comparison, jobs, out):
         assert "random" in page.value(traces)
         first = "document.getElementById('models-chart').data[0].z[0].length"
         assert page.value(first) == 6
+        tiles = "[...document.querySelectorAll('#tiles .value')].map((value) => value.textContent)"
+        headlines = {(verdict.devices, verdict.question): verdict.headline for verdict in verdicts(comparison)}
+        assert page.value(tiles) == [text for (devices, _), text in headlines.items() if devices == 6]
         page.value(
             "(() => { const s = document.getElementById('size'); s.value = 8; s.dispatchEvent(new Event('change')) })()"
         )
         assert page.value(first) == 8
+        assert page.value(tiles) == [text for (devices, _), text in headlines.items() if devices == 8]
         rows = "[...document.querySelectorAll('#table-accuracy tbody tr')]"
         means = f"{rows}.map((row) => parseFloat(row.cells[3].textContent))"
         page.click("#table-accuracy th:nth-child(4) button")

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedclade.report.figures import write_figures
 from fedclade.report.page import Json, made_from, models_data, rounded, write_page
 from fedclade.report.tables import tables, write_tables
-from fedclade.study import Comparison, Curves, Job, spread
+from fedclade.study import Comparison, Curves, Job, spread, verdicts
 
 
 def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:
@@ -34,6 +34,10 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
         "banner": f"{missing} of {len(jobs)} runs are missing. Refresh with: fedclade report {out}" if missing else "",
         "contenders": comparison.contenders,
         "sizes": comparison.sizes,
+        "verdicts": [
+            {"devices": verdict.devices, "label": verdict.question, "value": verdict.headline, "why": verdict.why}
+            for verdict in verdicts(comparison)
+        ],
         "time_budget": config.compare.time_budget_seconds,
         "target": config.compare.target_accuracy,
         "epsilons": {name: list(run.config.epsilons) for (_, name), run in comparison.first.items()},

@@ -13,6 +13,7 @@ meet the same world, and their differences are their own.
 from fedclade.study.execute import Failure, FailureKind, carry_out, cores
 from fedclade.study.plan import CONFIG, Job, contenders, plan_jobs, prepare, read_comparison
 from fedclade.study.summarise import Comparison, Curves, collect, paired, spread
+from fedclade.study.verdict import Verdict, verdicts
 
 __all__ = [
     "CONFIG",
@@ -21,6 +22,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "Job",
+    "Verdict",
     "carry_out",
     "collect",
     "contenders",
@@ -30,4 +32,5 @@ __all__ = [
     "prepare",
     "read_comparison",
     "spread",
+    "verdicts",
 ]

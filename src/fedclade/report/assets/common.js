@@ -229,6 +229,12 @@ function modelsHeatmap(models, order) {
   };
 }
 
+// The headlines: what came out, and why.
+function showTiles(tiles) {
+  byId("tiles").replaceChildren(...tiles.map(({ label, value, why }) => element("div", { className: "tile" }, element("dt", {}, label),
+    element("dd", { className: "value" }, value), element("dd", { className: "why" }, why))));
+}
+
 function listSections() {
   document.querySelectorAll("main section").forEach((section, i) => {
     section.id ||= `part-${i}`;

@@ -8,7 +8,9 @@ const size = () => byId("size").value;
 const here = () => contenders.filter((name) => shown.has(name) && curves[size()][name]);
 
 byId("size").append(...sizes.map((devices) => element("option", { value: devices }, devices)));
-byId("size").addEventListener("change", redraw);
+const showVerdict = () => showTiles(DATA.verdicts.filter(({ devices }) => `${devices}` === size()));
+showVerdict();
+byId("size").addEventListener("change", () => { showVerdict(); redraw(); });
 for (const name of contenders) {
   const box = element("input", { type: "checkbox", name: "contender", value: name, checked: true });
   const swatch = element("span", { className: "swatch", ariaHidden: "true" });

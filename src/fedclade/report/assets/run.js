@@ -26,9 +26,7 @@ if (!DATA.finished) {
   byId("banner").hidden = false;
   byId("banner").textContent = DATA.banner;
 }
-for (const { label, value, why } of DATA.tiles)
-  byId("tiles").append(element("div", { className: "tile" }, element("dt", {}, label),
-    element("dd", { className: "value" }, value), element("dd", { className: "why" }, why)));
+showTiles(DATA.tiles);
 byId("footer").textContent = DATA.footer;
 
 // -------------------------------------------------------------------------------- clock

@@ -1,17 +1,21 @@
-"""A comparison's tables."""
+"""A comparison: its verdict and its tables."""
 
 from collections.abc import Iterator
 
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from fedclade.report.tables import tables
-from fedclade.study import Comparison
+from fedclade.study import Comparison, verdicts
 
 
 def show_comparison(comparison: Comparison) -> Iterator[RenderableType]:
-    """The tables of a comparison."""
+    """The verdict of a comparison, then its tables."""
+    for verdict in verdicts(comparison):
+        size = f" ({verdict.devices} devices)" if len(comparison.sizes) > 1 else ""
+        yield Text.assemble(f"{verdict.question}{size}: ", (verdict.headline, "bold"), f"\n    {verdict.why}")
     for ready in tables(comparison):
         table = Table(title=ready.title, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("K", justify="right")
