@@ -18,6 +18,7 @@ from fedclade.core.state import CONVENTIONAL
 from fedclade.core.tree import Tree
 from fedclade.edge import duration
 from fedclade.report.page import packed, rounded, run_data, write_run_page
+from fedclade.report.page.headlines import saved_because
 from fedclade.runs import Run, RunWriter
 from fedclade.runs.problem import check_run
 from fedclade.scheduling import plan_timeline
@@ -98,6 +99,17 @@ def test_the_headlines_say_what_came_out_who_gained_and_what_it_cost(run):
     assert tiles["Worst-served device"]["value"] == f"{before} → {after}"
     saved = 6 * 8 - summary["uploads"]
     assert tiles["Uploads saved"]["value"] == f"{saved} of 48"
+    assert tiles["Uploads saved"]["why"] == "against everybody in every round"  # no cluster had stopped
+
+
+@pytest.mark.parametrize(
+    ("saved", "spared", "words"),
+    [(0, 0, ""), (9, 0, ""), (9, 9, ", because stopped"), (9, 4, "; 4 of them because stopped")],
+)
+def test_no_number_is_told_twice(saved, spared, words):
+    told = saved_because(saved, spared)
+    assert told.startswith(words)
+    assert bool(told) is bool(words)
 
 
 def test_a_cluster_that_was_merged_into_another_is_no_longer_counted_nor_in_use(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from fedclade import Run
 from fedclade.report import terminal
+from fedclade.report.page import run_data
 from tiny_runs import merged_run, tiny
 
 
@@ -121,15 +123,36 @@ def test_the_closing_tables_hold_the_one_model_against_the_clusters(run):
 
 def test_the_closing_lines_sum_up_groups_fairness_and_cost(run):
     text = text_of(*terminal.show_run(run))
-    assert "2 cluster(s), adjusted Rand index 1.00: exactly the planted groups; splits in rounds 2 to 2" in text
+    assert "2 clusters, adjusted Rand index 1.00: exactly the planted groups; split in round 2 (" in text
     assert f"in 3 rounds, {run.summary['uploads']} uploads" in text
     gap = 100 * (run.summary["accuracy_max"] - run.summary["accuracy_min"])
     assert f"(gap {gap:.1f} points)" in text
 
 
+def test_several_splits_are_told_from_the_first_to_the_last(run, monkeypatch):
+    later = {**run.summary, "last_split_round": 3, "last_split_seconds": 2.0, "first_split_seconds": 1.0}
+    monkeypatch.setattr("fedclade.runs.Run.summary", later)
+    assert "; splits in rounds 2 to 3 (1 s to 2 s)" in text_of(*terminal.show_run(run))
+
+
+def test_of_real_devices_nothing_is_called_simulated_and_no_joules_are_told(run, tmp_path):
+    folder = tmp_path / "real"
+    shutil.copytree(run.folder, folder)
+    (folder / "devices.json").write_text("[]")
+    text, page = text_of(*terminal.show_run(Run(folder))), run_data(Run(folder))
+    assert " measured in 3 rounds" in text
+    assert "energy unknown" in text
+    assert "simulated" not in text
+    assert page["lead"].startswith("6 real devices took part.")
+    assert page["seconds"] == "measured seconds"
+    assert "Energy" not in [tile["label"] for tile in page["tiles"]]
+    assert "simulated" not in json.dumps([page["tiles"], page["numbers"]]).lower()
+    assert "joules" not in json.dumps(page["numbers"]).lower()
+
+
 def test_a_run_with_one_group_and_no_split_claims_neither(tmp_path):
     plain = ("incongruence.kind=none", "incongruence.groups=[1]", "run.conventional=frozen", "run.rounds=1")
     text = text_of(*terminal.show_run(tiny(*plain).run(tmp_path / "run")))
-    assert "Groups      1 cluster(s)\n" in text
+    assert "Groups      1 cluster\n" in text
     assert "as it stood at the first split" in text
-    assert "all" not in [line.split()[0] for line in text.splitlines() if line.strip()]
+    assert "planted" not in text

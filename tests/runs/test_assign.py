@@ -79,6 +79,20 @@ def test_the_walk_and_its_reasons_are_told_in_plain_lines(finished):
     assert model == f"Model       {finished / 'models' / '0.1.safetensors'}"
 
 
+def test_no_model_fits_images_of_noise(finished, population, tmp_path):
+    rng = np.random.default_rng(5)
+    noise = rng.integers(0, 17, (60, *population.images.shape[1:])).astype(population.images.dtype)
+    path = archive(tmp_path, images=noise, labels=rng.integers(0, 10, 60))
+    found = placed(finished, "--data", path)
+    assert not found["fits"]
+    assert found["p_value"] > 0.01
+    *_, last = fedclade("assign", finished, "--data", path).out.splitlines()
+    assert last.startswith(
+        f"No model    fits these images: the nearest, of cluster {found['leaf']}, is no better than guessing"
+    )
+    assert all(placed(finished, "--device", device)["fits"] for device in range(12))
+
+
 def test_the_command_still_answers_to_its_former_name(finished):
     words = (finished, "--device", 10)
     assert fedclade("place", *words) == fedclade("assign", *words)

@@ -38,7 +38,7 @@ def assign(
         except OSError as error:
             raise UserError(f"--out {out}: cannot be written: {error.strerror}") from error
     if as_json:
-        print(json.dumps(asdict(found) | {"model": str(found.model)}, indent=1))
+        print(json.dumps(asdict(found) | {"fits": found.fits, "model": str(found.model)}, indent=1))
         return
     screen = console()
     for line in terminal.show_placement(found):

@@ -15,6 +15,8 @@ from fedclade.fleet.questions import Compare, Evaluate
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.runs.reader import Run
 
+GUESSING = 0.01  # a model fits if it would look as good as this by chance in less than one of a hundred cases
+
 
 @dataclass(frozen=True)
 class Step:
@@ -37,7 +39,13 @@ class Placement:
     loss: float
     accuracy: float
     images: int
+    p_value: float  # of the leaf's model being no better than one that knows nothing
     model: Path  # the leaf's
+
+    @property
+    def fits(self) -> bool:
+        """Whether the leaf's model fits the images at all: whether it is clearly better than guessing."""
+        return self.p_value < GUESSING
 
 
 def place(
@@ -65,6 +73,7 @@ def _walk(run: Run, local: Local, images: int) -> Placement:
     tree = run.read_tree()
     leaves = [leaf.name for leaf in tree.leaves()]
     models = np.stack([local.flat(run.model(name)) for name in leaves])
+    nothing = np.zeros_like(models[:1])  # a model of zeros finds every class equally likely
     me = np.zeros(1, dtype=np.int64)
     everywhere = Evaluate(models, np.zeros(len(models), dtype=np.int64), np.arange(len(models)), "train").run(local)
     losses = dict(zip(leaves, everywhere.loss.tolist(), strict=True))
@@ -77,8 +86,11 @@ def _walk(run: Run, local: Local, images: int) -> Placement:
         steps.append(Step(here, chosen, refused, losses[best[chosen]], losses[best[refused]], p_value))
         here = chosen
     leaf = min(tree.leaves_below(here), key=losses.__getitem__)  # more than one where it was merged into one that split
-    accuracy = float(everywhere.accuracy[leaves.index(leaf)])
-    return Placement(tuple(steps), leaf, losses[leaf], accuracy, images, run.folder / "models" / f"{leaf}.safetensors")
+    mine = leaves.index(leaf)
+    against = Compare(np.concatenate([models, nothing]), me, np.array([mine]), np.array([len(models)]), "train")
+    _, guessing = against.run(local).test()
+    file = run.folder / "models" / f"{leaf}.safetensors"
+    return Placement(tuple(steps), leaf, losses[leaf], float(everywhere.accuracy[mine]), images, guessing, file)
 
 
 def _of_device(device: int | None, population: Population) -> Population:

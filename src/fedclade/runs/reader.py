@@ -17,7 +17,7 @@ from fedclade.core.errors import UserError
 from fedclade.core.tree import Node, Tree
 from fedclade.metrics import Metric
 from fedclade.runs.database import open_to_read
-from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, SUMMARY, TREE, read_json
+from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, REAL_DEVICES, SUMMARY, TREE, read_json
 
 
 def read_config(folder: Path) -> Config:
@@ -41,6 +41,16 @@ class Run:
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return (self.folder / SUMMARY).is_file()
+
+    @property
+    def real(self) -> bool:
+        """Whether it was run on real devices: its seconds are measured then, and nobody knows its joules."""
+        return (self.folder / REAL_DEVICES).is_file()
+
+    @property
+    def planted(self) -> bool:
+        """Whether groups were planted among the devices: whether there is a truth to hold the clusters against."""
+        return self.devices["planted_group"].nunique() > 1
 
     @property
     def machine(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ def _schedule(
         "all rounds fit into the time budget",
         budget is None or total <= budget * (1 + ROUNDING),
         None if budget is None else budget - total,
-        f"{total:.4g} s of {'no limit' if budget is None else f'{budget:.4g} s'}",
+        f"{total:.4g} s; no budget is set" if budget is None else f"{total:.4g} s of {budget:.4g} s",
     )
     limit = rounds["deadline"].fillna(rounds["makespan"])
     spare = limit.reindex(uploads["round"]).to_numpy() - uploads["end"].to_numpy()

@@ -27,6 +27,7 @@ if (!DATA.finished) {
   byId("banner").textContent = DATA.banner;
 }
 showTiles(DATA.tiles);
+byId("clock-seconds").textContent = DATA.seconds;
 byId("footer").textContent = DATA.footer;
 
 // -------------------------------------------------------------------------------- clock
@@ -36,7 +37,7 @@ const endOf = new Map(rounds.round.map((round, i) => [round, rounds.end[i]]));
 endOf.set(0, 0);
 const at = (round) => (clock === "round" ? round : endOf.get(round) ?? null);
 const lastRound = rounds.round.length ? rounds.round[rounds.round.length - 1] : 0;
-const clockAxis = () => (clock === "round" ? roundAxis(lastRound) : axis({ title: "simulated seconds", rangemode: "tozero" }));
+const clockAxis = () => (clock === "round" ? roundAxis(lastRound) : axis({ title: DATA.seconds, rangemode: "tozero" }));
 const forks = tree.filter((node) => node.split);
 const splitLines = () => forks.map((node) => line(at(node.split.round), at(node.split.round), 0, 1, { yref: "paper" }));
 

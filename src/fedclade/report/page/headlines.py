@@ -1,5 +1,6 @@
 """What the page of a run says in words: its opening sentence, and the tiles with what came out."""
 
+import re
 from collections.abc import Iterator
 
 import pandas as pd
@@ -12,12 +13,15 @@ from fedclade.runs import Run
 
 def lead(run: Run) -> str:
     """Who took part, and how many models serve them now."""
-    population, leaves = run.config.population, len(run.leaves())
+    config, leaves, rounds = run.config, len(run.leaves()), len(run.rounds)
     served = "one model" if leaves == 1 else f"{leaves} models"
-    return (
-        f"{population.devices} devices with {population.source} data share {run.config.edge.subchannels} sub-channels"
-        f" of one base station. After {len(run.rounds)} rounds they are served by {served}."
+    who = (
+        f"{len(run.devices)} real devices took part."
+        if run.real
+        else f"{config.population.devices} devices with {config.population.source} data share {config.edge.subchannels}"
+        " sub-channels of one base station."
     )
+    return f"{who} After {rounds} {'round' if rounds == 1 else 'rounds'} they are served by {served}."
 
 
 def tiles(run: Run, served: pd.DataFrame) -> list[Json]:
@@ -43,16 +47,21 @@ def _groups(run: Run, served: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 def _cost(run: Run, devices: int) -> Iterator[tuple[str, str, str]]:
     rounds, clusters, uploads = run.rounds, run.clusters, run.uploads
     longest = f", the longest round {duration(float(rounds['seconds'].max()))}" if len(rounds) else ""
-    yield "Simulated time", duration(float(rounds["seconds"].sum())), f"{len(rounds)} rounds{longest}"
+    clock = "Measured time" if run.real else "Simulated time"
+    yield clock, duration(float(rounds["seconds"].sum())), f"{len(rounds)} rounds{longest}"
     sent, everybody = int((uploads["missed"] == 0).sum()), len(rounds) * devices
     stopped = clusters[clusters["verdict"] == "stopped"]
     spared = int((stopped["members"] - stopped["heard"]).sum())
-    yield (
-        "Uploads saved",
-        f"{everybody - sent} of {everybody}",
-        f"against everybody in every round; {spared} of them because stopped clusters send only a few",
-    )
-    yield "Energy", f"{float(rounds['energy_joules'].sum()):.3g} J", f"of all devices, {sent} uploads"
+    saved = everybody - sent
+    yield "Uploads saved", f"{saved} of {everybody}", f"against everybody in every round{saved_because(saved, spared)}"
+    if not run.real:
+        yield "Energy", f"{float(rounds['energy_joules'].sum()):.3g} J", f"of all devices, {sent} uploads"
+
+
+def saved_because(saved: int, spared: int) -> str:
+    """Why uploads were saved, where stopped clusters spared the devices some of them."""
+    few = "because stopped clusters send only a few"
+    return "" if not min(spared, saved) else f", {few}" if spared >= saved else f"; {spared} of them {few}"
 
 
 def _share(value: float) -> str:
@@ -63,9 +72,14 @@ def numbers(run: Run) -> list[list[str]]:
     """Every metric of a finished run: title, value, meaning."""
     if not run.finished:
         return []
-    summary = run.summary
+    summary, unknown = run.summary, {"energy_joules"} if run.real else set()
+
+    def words(text: str) -> str:
+        """Real devices' seconds are measured."""
+        return re.sub("(?i)simulated (time|clock)", r"measured \1", text) if run.real else text
+
     return [
-        [metric.title, metric.text(summary[metric.name]), metric.meaning]
+        [words(metric.title), metric.text(summary[metric.name]), words(metric.meaning)]
         for metric in (*METRICS.values(), *run.own_metrics)
-        if metric.name in summary
+        if metric.name in summary and metric.name not in unknown
     ]

@@ -43,7 +43,8 @@ def run_data(run: Run) -> Json:
         "name": f"{run.folder.resolve().name}: {len(devices)} devices, policy {config.scheduling.policy}, "
         f"method {config.clustering.method}",
         "method": config.clustering.method,
-        "planted": config.incongruence.kind != "none",
+        "planted": run.planted,
+        "seconds": "measured seconds" if run.real else "simulated seconds",
         "lead": lead(run),
         "finished": run.finished,
         "banner": f"Not finished: {len(rounds)} of {config.run.rounds} rounds so far."

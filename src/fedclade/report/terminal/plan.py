@@ -48,9 +48,9 @@ def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[Renderab
     sets = int(timeline.aggregation_set.max(initial=-1)) + 1
     yield Text(
         f"{sets} aggregation sets; a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
-        f"The round lasts {duration(timeline.makespan)} (makespan), {timeline.ratio:.2f} times "
-        f"{duration(timeline.lower_bound)}, below which no schedule of these devices gets; the slowest device alone "
-        f"needs {duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
+        f"The round lasts {duration(timeline.makespan)} (makespan). No schedule of these devices can be shorter than "
+        f"{duration(timeline.lower_bound)}; this one is {100 * (timeline.ratio - 1):.1f} % longer. The slowest device "
+        f"alone needs {duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
     )
     if missed_devices := timeline.device[timeline.missed].tolist():
         yield Text(f"Miss the round: {spans(missed_devices)}.")

@@ -21,13 +21,20 @@ from fedclade.runs.problem import check_run
 
 
 def show_placement(found: Placement) -> Iterator[str]:
-    """The walk down the tree, a line for each fork, and where it ends."""
+    """The walk down the tree, a line for each fork, and where it ends; or that no model fits."""
     for step in found.steps:
         yield (
             f"{step.node}: to {step.chosen}, loss {step.loss:.3f} against {step.refused_loss:.3f} in {step.refused}"
             f" (p = {step.p_value:.1g})"
         )
-    yield (f"Cluster     {found.leaf}: loss {found.loss:.3f}, {percent(found.accuracy)} of {found.images} images right")
+    right = f"loss {found.loss:.3f}, {percent(found.accuracy)} of {found.images} images right"
+    if not found.fits:
+        yield (
+            f"No model    fits these images: the nearest, of cluster {found.leaf}, is no better than guessing"
+            f" (p = {found.p_value:.1g}; {right})"
+        )
+        return
+    yield f"Cluster     {found.leaf}: {right}"
     yield f"Model       {found.model}"
 
 
@@ -40,7 +47,7 @@ def show_run(run: Run, with_problem: bool = False) -> Iterator[RenderableType]:
     yield _groups(run, by_model)
     if with_problem:
         yield problem(check_run(run))
-    yield Group(*_facts_of(summary), *map(Text, drift_line(run)), *_own(run.own_metrics, summary))
+    yield Group(*_facts_of(summary, run.real), *map(Text, drift_line(run)), *_own(run.own_metrics, summary))
 
 
 def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
@@ -62,7 +69,7 @@ def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
 
 
 def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
-    """Every planted group under the one model and under its devices' own."""
+    """Every planted group, where there are any, and all devices, under the one model and under their own."""
     devices = groups_at_end(run.devices, run.events).set_index("device")
     own = pd.Series({device: by_model[leaf.name].loc[device] for leaf in run.leaves() for device in leaf.devices})
     kind = run.config.run.conventional
@@ -70,23 +77,14 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
     table = Table(
         title=f"One model for all ({note}) against a model per cluster", title_justify="left", box=box.SIMPLE_HEAD
     )
-    for name in (
-        "planted group",
-        "devices",
-        "one model: worst",
-        "mean",
-        "own model: worst",
-        "mean",
-        "worst gains",
-    ):
+    planted = ["planted group"] if run.planted else []
+    for name in (*planted, "devices", "one model: worst", "mean", "own model: worst", "mean", "worst gains"):
         table.add_column(name, justify="left" if name in ("planted group", "devices") else "right")
-    groups = [(str(name), part.index) for name, part in devices.groupby("planted_group")]
-    if len(groups) > 1:
-        groups.append(("all", devices.index))
-    for name, members in groups:
+    groups = [(str(name), part.index) for name, part in devices.groupby("planted_group")] if planted else []
+    for name, members in [*groups, ("all", devices.index)]:
         before, after = by_model["conventional"].loc[members], own.loc[members]
         table.add_row(
-            name,
+            *([name] if planted else []),
             spans(members.tolist()),
             percent(before.min()),
             percent(before.mean()),
@@ -104,7 +102,7 @@ def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"{'Own metrics':<12}{told}")
 
 
-def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
+def _facts_of(summary: dict[str, object], real: bool) -> Iterator[Text]:
     def number(name: str) -> float:
         value = summary[name]
         return float(value) if isinstance(value, int | float) else float("nan")  # of devices that are all gone
@@ -112,15 +110,20 @@ def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
     def line(label: str, text: str) -> Text:
         return Text(f"{label:<12}{text}")
 
-    found = f"{summary['clusters']} cluster(s)"
+    found = "1 cluster" if summary["clusters"] == 1 else f"{summary['clusters']} clusters"
     if summary["adjusted_rand_index"] is not None:
         ari = number("adjusted_rand_index")
         exact = ": exactly the planted groups" if ari == 1.0 else ""
         found += f", adjusted Rand index {ari:.2f}{exact}"
     if summary["first_split_round"] is not None:
+        first, last = (
+            (str(summary[f"{which}_split_round"]), duration(number(f"{which}_split_seconds")))
+            for which in ("first", "last")
+        )
         found += (
-            f"; splits in rounds {summary['first_split_round']} to {summary['last_split_round']}"
-            f" ({duration(number('first_split_seconds'))} to {duration(number('last_split_seconds'))})"
+            f"; split in round {first[0]} ({first[1]})"
+            if first == last
+            else f"; splits in rounds {first[0]} to {last[0]} ({first[1]} to {last[1]})"
         )
     yield line("Groups", found)
     yield line(
@@ -129,10 +132,11 @@ def _facts_of(summary: dict[str, object]) -> Iterator[Text]:
         f" (gap {100 * number('accuracy_gap'):.1f} points), worst tenth {percent(number('accuracy_worst_tenth'))},"
         f" Jain of accuracy {number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}",
     )
+    clock, joules = ("measured", "energy unknown") if real else ("simulated", f"{number('energy_joules'):.3g} J")
     yield line(
         "Cost",
-        f"{duration(number('simulated_seconds'))} simulated in {summary['rounds']} rounds,"
-        f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {number('energy_joules'):.3g} J;"
+        f"{duration(number('simulated_seconds'))} {clock} in {summary['rounds']} rounds,"
+        f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {joules};"
         f" {duration(number('wall_seconds'))} of computing here ({number('wall_share_training'):.0%} training,"
         f" {number('wall_samples_per_second'):,.0f} samples/s)",
     )
