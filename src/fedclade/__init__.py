@@ -11,11 +11,12 @@ from fedclade.core.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
     from fedclade.report.listener import Listener
-    from fedclade.runs import Run, open_run
+    from fedclade.report.opened import OpenedRun, open_run
     from fedclade.scheduling.preview import PlannedRound
     from fedclade.simulation import Experiment, resume, run
 
     Plan = PlannedRound  # its former name
+    Run = OpenedRun
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,10 +44,10 @@ def __getattr__(name: str) -> Any:
         "PlannedRound": "scheduling.preview",
         "resume": "simulation",
         "run": "simulation",
-        "Run": "runs",
-        "open_run": "runs",
+        "OpenedRun": "report.opened",
+        "open_run": "report.opened",
     }
-    called = {"Plan": "PlannedRound"}.get(name, name)  # a former name
+    called = {"Plan": "PlannedRound", "Run": "OpenedRun"}.get(name, name)
     if called not in homes:
         raise AttributeError(f"module 'fedclade' has no attribute {name!r}")
     return getattr(import_module(f"fedclade.{homes[called]}"), called)

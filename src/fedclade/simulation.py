@@ -37,10 +37,12 @@ from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.following import Following
 from fedclade.metrics.registry import every_round, find_metrics
 from fedclade.models import build_model
+from fedclade.models._trained import ModelCard
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.notebook import shown_progress
+from fedclade.report.opened import OpenedRun
 from fedclade.report.page import RunPage
-from fedclade.runs import Result, Run, RunWriter, differences, free_folder, read_config
+from fedclade.runs import Result, RunWriter, differences, free_folder, read_config
 from fedclade.runs.drift import followed
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
 from fedclade.scheduling.constraints import check_plan
@@ -74,6 +76,10 @@ class Parts(Protocol):
 
     def groups(self, round_: int) -> Ints:
         """The planted group of each device in a round."""
+        ...
+
+    def model_card(self) -> ModelCard:
+        """What one must know to use a model."""
         ...
 
 
@@ -141,7 +147,7 @@ def conduct(
 
 def record_run(
     parts: Parts, writer: RunWriter, state: State, listeners: Sequence[Listener], stop_requested: StopRequested
-) -> Run:
+) -> OpenedRun:
     """Conduct a run into its directory; its page is written at the end, if the config wants one."""
     pages = [RunPage(writer.folder)] if parts.config.run.report else []
     try:
@@ -149,7 +155,7 @@ def record_run(
     finally:
         writer.close()
         parts.server.fleet.close()
-    return Run(writer.folder)
+    return OpenedRun(writer.folder)
 
 
 def _told(parts: Parts, state: State, record: RoundRecord) -> Mapping[Metric, float]:
@@ -173,6 +179,7 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
         outcome=replace(_outcome(parts, state, own, of_model[CONVENTIONAL], of_model), drift=following),
         ended_by=why,
         tensors={name: fleet.named_tensors(model) for name, model in models.items()},
+        card=parts.model_card().metadata(),
         own=parts.metrics,
         machine=machine.facts(),
         wall=parts.server.stopwatch.summary(),
@@ -249,7 +256,9 @@ class Experiment:
         devices: object = None,
     ) -> None:
         self.name = Path(source).stem if isinstance(source, str | Path) else "run"
-        self.config = source if isinstance(source, Config) else configuration.load(source, overrides)
+        if isinstance(source, Config):
+            source = {name: dict(section) for name, section in source}
+        self.config = configuration.load(source, overrides)
         self._stop_requested, self._stopwatch = stop_requested, Stopwatch()
         self._given: Source | None = None
         if devices is not None:
@@ -325,6 +334,10 @@ class Experiment:
         """The planted group of each device in a round."""
         return self.population.group if self.drift is None else self.drift.group(round_)
 
+    def model_card(self) -> ModelCard:
+        """What one must know to use a model."""
+        return card_of(self.config, self.population)
+
     def devices(self) -> pd.DataFrame:
         """Who the devices are: one row each."""
         population, traits = self.population, self.edge.devices
@@ -391,7 +404,7 @@ class Experiment:
         overwrite: bool = False,
         on_round: OnRound | None = None,
         listeners: Sequence[Listener] = (),
-    ) -> Run:
+    ) -> OpenedRun:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
         server, _ = self.server, self.metrics  # whatever is wrong with the config shows before a directory is made
         folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
@@ -400,7 +413,9 @@ class Experiment:
         writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}), overwrite)
         return self._conducted(writer, server.initial_state(), on_round, listeners)
 
-    def resume(self, folder: str | Path, on_round: OnRound | None = None, listeners: Sequence[Listener] = ()) -> Run:
+    def resume(
+        self, folder: str | Path, on_round: OnRound | None = None, listeners: Sequence[Listener] = ()
+    ) -> OpenedRun:
         """Go on from the last checkpoint of a directory; a finished run is left as it is."""
         run = checked_for_resume(self.config, folder)
         if run.finished:
@@ -413,7 +428,7 @@ class Experiment:
 
     def _conducted(
         self, writer: RunWriter, state: State, on_round: OnRound | None, listeners: Sequence[Listener]
-    ) -> Run:
+    ) -> OpenedRun:
         calls = [Calls(on_round)] if on_round else []
         return record_run(self, writer, state, [*calls, *listeners], self._stop_requested)
 
@@ -436,9 +451,23 @@ def _config_of(config: Config, given: Source) -> Config:
     return configuration.load(config.model_dump(), true)
 
 
-def checked_for_resume(config: Config, folder: str | Path) -> Run:
+def card_of(config: Config, population: Population) -> ModelCard:
+    """What one must know to use a model that was trained on a population."""
+    shape, tokens = population.sample
+    return ModelCard(
+        config.model.model_dump(),
+        shape,
+        population.classes,
+        population.full_scale,
+        population.mean,
+        population.std,
+        tokens,
+    )
+
+
+def checked_for_resume(config: Config, folder: str | Path) -> OpenedRun:
     """The run of a directory, if it was started with this config; warns where it was begun on another machine."""
-    run = Run(folder)
+    run = OpenedRun(folder)
     for field, (mine, theirs) in differences(config, run.config).items():
         if (field, mine) not in {("training.engine", "auto"), ("training.workers", None)}:
             raise UserError(
@@ -458,7 +487,7 @@ def run(
     on_round: OnRound | None = None,
     listeners: Sequence[Listener] = (),
     progress: bool = True,
-) -> Run:
+) -> OpenedRun:
     """Run a preset, a TOML file or a mapping; gives the finished run.
 
     Its progress is shown on a terminal (on stderr) and in a notebook, unless ``progress`` is false.
@@ -473,7 +502,7 @@ def resume(
     on_round: OnRound | None = None,
     listeners: Sequence[Listener] = (),
     progress: bool = True,
-) -> Run:
+) -> OpenedRun:
     """Go on with an interrupted run; its progress is shown as by ``run``."""
     experiment = Experiment(read_config(Path(folder)))
     with shown_progress(experiment.config.run.rounds, progress) as shown:

@@ -98,3 +98,40 @@ def test_show_run_of_an_unfinished_run_says_how_to_go_on(here):
 
 def _break_off(_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("run tiny.toml --rounds 5", "Did you mean --set run.rounds=5?"),
+        ("run --rounds=5", "Did you mean --set run.rounds=5?"),
+        ("plan --learning-rate 0.1", "Did you mean --set training.learning_rate=0.1?"),
+        ("run --policy", "Did you mean --set scheduling.policy=…?"),
+        ("compare --devces 5", "(see: fedclade --help)"),
+    ],
+)
+def test_a_field_that_was_taken_for_an_option_is_told_how_to_set(words, hint, here):
+    line = refusal(*words.split())
+    assert "No such option" in line
+    assert line.endswith(hint)
+
+
+OWN = """
+def spoilt(situation):
+    return [situation.round, situation.nothing]
+def nobody(situation):
+    return []
+"""
+
+
+def test_a_policy_that_fails_or_selects_nobody_is_named_in_one_line(here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    (here / "mine_too.py").write_text(OWN)
+    for name, told in (
+        ("spoilt", "fails in round 1: AttributeError: 'Situation' object has no attribute 'nothing'"),
+        ("nobody", "selects nobody in round 1, though 6 devices of open clusters could take part"),
+    ):
+        words = ("run", "tiny.toml", "--out", name, "-q", "--set", f"scheduling.policy=mine_too:{name}")
+        assert refusal(*words) == f"fedclade: policy 'mine_too:{name}': {told}"
+    whole = fedclade("--traceback", "plan", "tiny.toml", "--set", "scheduling.policy=mine_too:spoilt").err
+    assert 'mine_too.py", line 3, in spoilt' in whole

@@ -124,8 +124,12 @@ def test_an_unknown_form_of_progress_is_refused(here):
 
 
 def test_a_crash_is_told_to_the_program_and_its_traceback_to_the_person(here):
-    Path("bad.py").write_text("def spoilt(situation):\n    raise RuntimeError('out of\\nluck')\n")
-    words = [sys.executable, "-m", "fedclade", "run", "tiny.toml", "--set", "scheduling.policy=bad:spoilt"]
+    Path("bad.py").write_text(
+        "from fedclade.metrics import metric\n"
+        "@metric('bad', 'bad', every_round=True)\n"
+        "def spoilt(outcome):\n    raise RuntimeError('out of\\nluck')\n"
+    )
+    words = [sys.executable, "-m", "fedclade", "run", "tiny.toml", "--set", 'run.metrics=["bad:spoilt"]']
     done = subprocess.run([*words, "--progress", "json"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" in done.stderr

@@ -4,6 +4,7 @@ Each command is a function in a file of its own, which imports torch, pandas and
 """
 
 import sys
+import traceback
 import warnings
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from fedclade.cli import (
     compare,
     convert_fedscale,
     deploy_demo,
+    export,
     plan,
     presets,
     report,
@@ -24,6 +26,7 @@ from fedclade.cli import (
     show,
     show_run,
 )
+from fedclade.config import Config, section_fields
 from fedclade.core.errors import UserError
 
 app = typer.Typer(
@@ -39,6 +42,7 @@ for command in (
     run.run,
     show_run.show_run,
     assign.assign,
+    export.export,
     compare.compare,
     report.report,
     bound.bound,
@@ -57,6 +61,8 @@ def main() -> None:
             warnings.showwarning = _show_warning
             sys.exit(typer.main.get_command(app).main(words, "fedclade", standalone_mode=False) or 0)
     except UserError as error:
+        if error.__cause__ is not None and "--traceback" in words:
+            traceback.print_exception(error.__cause__)
         print(f"fedclade: {error}", file=sys.stderr)
         sys.exit(2)
     except typer.Abort:
@@ -64,8 +70,21 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # what typer says of a word it does not know
             raise
-        print(f"fedclade: {error.format_message()} (see: fedclade --help)", file=sys.stderr)
+        hint = _hint(getattr(error, "option_name", ""), words) or "(see: fedclade --help)"
+        print(f"fedclade: {error.format_message()} {hint}", file=sys.stderr)
         sys.exit(2)
+
+
+def _hint(option: str, words: list[str]) -> str:
+    """How to set the field of the config that somebody took for an option; empty where there is no such field."""
+    name = option.lstrip("-").replace("-", "_")
+    sections = [section for section in Config.model_fields if section != "custom" and name in section_fields(section)]
+    if not sections:
+        return ""
+    given = next((word for word in words if word.split("=")[0] == option), option)
+    after = words[words.index(given) + 1 :] if given in words else []
+    value = given.partition("=")[2] or next((word for word in after[:1] if not word.startswith("-")), "…")
+    return f"Did you mean {' or '.join(f'--set {section}.{name}={value}' for section in sections)}?"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -83,6 +102,9 @@ def _version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+    traceback: Annotated[  # main looks for it itself
+        bool, typer.Option("--traceback", help="where an error comes from another one, show that one's traceback")
     ] = False,
 ) -> None:
     pass

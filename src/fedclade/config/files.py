@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ def load(
     """A config from a source, with single fields changed.
 
     ``source`` is a preset's name, a TOML file or a nested mapping; None means the defaults. ``overrides`` is a list of
-    texts such as ``"run.seed=7"``, whose last part is read as TOML, or a mapping such as ``{"run.seed": 7}``.
+    texts such as ``"run.seed=7"``, whose last part is read as TOML, or a mapping such as ``{"run.seed": 7}`` or
+    ``{"run": {"seed": 7}}``.
     """
     data, origin = _data(source)
     by_name = isinstance(overrides, Mapping)
-    told = overrides.items() if isinstance(overrides, Mapping) else map(_parse_override, overrides)
+    told = _dotted(overrides) if isinstance(overrides, Mapping) else map(_parse_override, overrides)
     changed = set()
     for path, value in told:
         section, _, field = path.partition(".")
@@ -49,6 +50,15 @@ def load(
         return Config.model_validate(data)
     except ValidationError as error:
         raise UserError(_one_line(error, origin, "overrides:" if by_name else "--set", changed)) from None
+
+
+def _dotted(overrides: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Fields by their dotted names; a section may be given as a mapping of its own."""
+    for name, value in overrides.items():
+        if "." not in name and isinstance(value, Mapping):
+            yield from ((f"{name}.{field}", inner) for field, inner in value.items())
+        else:
+            yield name, value
 
 
 def _data(source: str | Path | Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:

@@ -147,6 +147,11 @@ def is_features(shape: tuple[int, ...]) -> bool:
     return math.prod(shape[:-1]) == 1
 
 
+def standard_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What a mean or standard deviation is reshaped to, so that it meets the features or channels of such samples."""
+    return (-1,) if is_features(shape) else (-1, *(1,) * (len(shape) - 1))
+
+
 def standardised(source: Source) -> Source:
     """A checked source whose mean and standard deviation are those of its samples: of each feature or channel.
 

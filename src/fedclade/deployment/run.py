@@ -26,10 +26,11 @@ from fedclade.deployment.transport import Transport
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import find_metrics
+from fedclade.models._trained import ModelCard
 from fedclade.report.listener import Listener, Progress
 from fedclade.runs import REAL_DEVICES, Run, RunWriter, write_beside
 from fedclade.server import Server
-from fedclade.simulation import checked_for_resume, record_run
+from fedclade.simulation import card_of, checked_for_resume, record_run
 
 MESSAGES, LATENCIES = "messages.jsonl", "latencies.csv"
 
@@ -74,6 +75,10 @@ class Deployment:
     def groups(self, round_: int) -> Ints:
         """The planted group of each device, as it told; one group of all where somebody does not know."""
         return self._transport.register.groups
+
+    def model_card(self) -> ModelCard:
+        """What one must know to use a model."""
+        return card_of(self.config, self._transport.register.population())
 
     def devices(self) -> pd.DataFrame:
         """Who the devices are: one row each; where they stand and how loud they are nobody knows."""

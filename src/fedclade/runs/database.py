@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ CREATE TABLE IF NOT EXISTS metrics (round INTEGER, name TEXT, value REAL, PRIMAR
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
 """
+TABLES = tuple(re.findall(r"TABLE IF NOT EXISTS (\w+)", SCHEMA))
 PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits", "metrics")
 Row = dict[str, Any]
 

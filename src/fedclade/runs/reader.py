@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fedclade import config as configuration
@@ -16,7 +17,7 @@ from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
 from fedclade.core.tree import Node, Tree
 from fedclade.metrics import Metric
-from fedclade.runs.database import open_to_read
+from fedclade.runs.database import TABLES, open_to_read
 from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, REAL_DEVICES, SUMMARY, TREE, read_json
 
 
@@ -91,14 +92,25 @@ class Run:
 
     def model(self, name: str) -> dict[str, Singles]:
         """A node's model, or the "conventional" one, as named arrays."""
+        return load_file(self.model_file(name))
+
+    def model_file(self, name: str) -> Path:
+        """Where a model is; UserError where there is none of that name."""
         path = self.folder / MODELS / f"{name}.safetensors"
         if not path.is_file():
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.safetensors")))
             raise UserError(f"{self.folder}: no model {name!r}; there are: {known or 'none yet'}")
-        return load_file(path)
+        return path
+
+    def model_metadata(self, name: str) -> dict[str, str]:
+        """What a model's file tells of it besides its arrays."""
+        with safe_open(self.model_file(name), "numpy") as file:
+            return dict(file.metadata() or {})
 
     def table(self, name: str) -> pd.DataFrame:
         """One table of run.db."""
+        if name not in TABLES:
+            raise UserError(f"{self.folder}: no table {name!r}; there are: {', '.join(TABLES)}")
         with open_to_read(self.folder / DATABASE) as db:
             return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
 

@@ -31,6 +31,7 @@ class Result:
     outcome: Outcome
     ended_by: str  # why there was no further round
     tensors: Mapping[str, Mapping[str, Singles]]  # every model as named arrays
+    card: Mapping[str, str] = field(default_factory=dict)  # metadata of every model's file: how it is to be used
     own: Sequence[Metric] = ()  # metrics that the config names
     machine: Mapping[str, str] = field(default_factory=dict)  # on which it was computed
     wall: Mapping[str, float] = field(default_factory=dict)  # how long that took, and with what
@@ -117,7 +118,7 @@ class RunWriter:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for name, tensors in result.tensors.items():
-            save_file(dict(tensors), folder / f"{name}.safetensors")
+            save_file(dict(tensors), folder / f"{name}.safetensors", dict(result.card) or None)
         write_json(self.folder / TREE, outcome.tree.to_json())
         with self._db:
             self._db.execute("DELETE FROM models")

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedclade.config import SchedulingConfig
 from fedclade.core.arrays import Floats, Ints
-from fedclade.core.errors import UserError
+from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.links import Links
 from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation.rule import Rule, allocate, find_rule
@@ -106,7 +106,7 @@ class Planner:
         )
         here = np.arange(len(samples)) if links.absent is None else np.flatnonzero(~links.absent)
         situation = situation.among(here)
-        selected = self._checked(self.policy.select(situation), len(here)) if len(here) else here
+        selected = self._selected(situation) if len(here) else here
         chosen = np.union1d(here[selected], np.intersect1d(retry, here))
         deadline = _deadline(self.config, clusters, len(samples))
         allocation = self._allocated(chosen, links.compute_seconds, links, deadline)
@@ -114,6 +114,23 @@ class Planner:
             return Plan(round_, links, np.sort(allocation.timeline.arrived), allocation, deadline)
         undecided = Plan(round_, links, chosen, allocation, deadline)
         return replace(undecided, choose=self._chooser(self.policy.choose_uploads, situation, here, undecided))
+
+    def _selected(self, situation: Situation) -> Ints:
+        """Whom the policy selects; what goes wrong in a policy of the user's own is told by its name."""
+        try:
+            chosen = self._checked(self.policy.select(situation), situation.devices)
+        except (UserError, Interrupted):
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(f"policy {self.policy.name!r}: fails in round {situation.round}: {reason}") from error
+        waiting = sum(len(cluster.members) for cluster in situation.clusters if cluster.open)
+        if not len(chosen) and waiting and ":" in self.config.policy:  # the user's own
+            raise UserError(
+                f"policy {self.policy.name!r}: selects nobody in round {situation.round}, though {waiting} devices of "
+                "open clusters could take part"
+            )
+        return chosen
 
     def _chooser(
         self, choose: ChooseUploads, situation: Situation, here: Ints, undecided: Plan

@@ -112,7 +112,7 @@ class _Children:
 
 
 def _words(job: Job) -> list[str]:
-    return [sys.executable, "-m", "fedclade", "run", "--resume", str(job.folder), "--progress", "json"]
+    return [sys.executable, "-m", "fedclade", "--traceback", "run", "--resume", str(job.folder), "--progress", "json"]
 
 
 def _carry_out(job: Job, children: _Children, on_progress: OnProgress) -> Failure | None:

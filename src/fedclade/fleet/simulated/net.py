@@ -13,7 +13,7 @@ from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed
 from fedclade.data import Population
-from fedclade.data.source import is_features
+from fedclade.data.source import standard_axes
 from fedclade.fleet.questions import Share
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import LeanProgram, compile_lean
@@ -39,7 +39,7 @@ class Net:
         self._labels = torch.from_numpy(population.labels).to(self._device)
         self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
         self._shape, self._tokens = population.sample
-        per_input = (-1,) if is_features(self._shape) else (-1, *(1,) * (len(self._shape) - 1))
+        per_input = standard_axes(self._shape)
         std, mean = (torch.tensor(v, device=self._device).reshape(per_input) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
         self._model, self.classes = config.model, population.classes

@@ -36,7 +36,7 @@ def run_data(run: Run) -> Json:
     """All that the page of one run shows."""
     config, rounds, devices, uploads, models = run.config, run.rounds, run.devices, run.uploads, run.models
     tree = run.read_tree()
-    served = _served(run, tree, models)
+    each = served(run)
     participation = _participation(uploads, len(devices))
     continued = config.run.conventional == "continued"
     return {
@@ -49,21 +49,21 @@ def run_data(run: Run) -> Json:
         "finished": run.finished,
         "banner": f"Not finished: {len(rounds)} of {config.run.rounds} rounds so far."
         f" Refresh with: fedclade report {run.folder}",
-        "tiles": tiles(run, served),
+        "tiles": tiles(run, each),
         "one_model": "trained on by everybody" if continued else "as it stood at the first split",
         "jain": jain(participation["uploads"].to_numpy(np.float64)),
         "epsilons": list(config.epsilons),
         "norm": config.norm_thresholds.norm,
         "rounds": _rounds(rounds),
         "clusters": _norms(run.clusters),
-        "tree": _nodes(tree, served, devices),
+        "tree": _nodes(tree, each, devices),
         "splits": _splits(run, devices),
         "uploads": _uploads(uploads, len(rounds)),
         "models": models_data(models),
         "devices": {
             "device": devices["device"].tolist(),
-            "own": rounded(served["own"]),
-            "one": rounded(served["one"]),
+            "own": rounded(each["own"]),
+            "one": rounded(each["one"]),
             "uploads": participation["uploads"].astype(int).tolist(),
             **{name: rounded(participation[name]) for name in ("compute", "wait", "upload")},
         },
@@ -91,8 +91,9 @@ def _norms(clusters: pd.DataFrame) -> Json:
     }
 
 
-def _served(run: Run, tree: Tree, models: pd.DataFrame) -> pd.DataFrame:
+def served(run: Run) -> pd.DataFrame:
     """One row a device: accuracy under its own model and under the one for all; empty before any evaluation."""
+    tree, models = run.read_tree(), run.models
     if len(models):
         table = models.pivot(index="device", columns="model", values="accuracy")
         own = {device: table.at[device, leaf.name] for leaf in tree.leaves() for device in leaf.devices}

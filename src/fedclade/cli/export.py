@@ -1,0 +1,55 @@
+"""``fedclade export``."""
+
+import shutil
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedclade.core.errors import UserError
+
+
+class Format(StrEnum):
+    """What a model is written as."""
+
+    safetensors = "safetensors"
+    torch = "torch"
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN")],
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="whose model; or 'conventional' [default: the only cluster]")
+    ] = None,
+    format_: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="weights with all that is needed to use them; or a program for torch.export.load"
+        ),
+    ] = Format.safetensors,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="[default: NAME.safetensors or NAME.pt2]")] = None,
+) -> None:
+    """Write a cluster's model to a file of its own, to be used without fedclade."""
+    from fedclade.report.opened import open_run
+
+    run = open_run(folder)
+    name = cluster or _only(folder, [leaf.name for leaf in run.leaves()])
+    source = run.model_file(name)
+    path = out or Path(f"{name}.{'pt2' if format_ is Format.torch else 'safetensors'}")
+    try:
+        if format_ is Format.torch:
+            from fedclade.models._trained import save_program
+
+            save_program(run.module(name), path)
+        else:
+            shutil.copyfile(source, path)
+    except OSError as error:
+        raise UserError(f"--out {path}: cannot be written: {error.strerror}") from error
+    print(path)
+
+
+def _only(folder: Path, leaves: list[str]) -> str:
+    if len(leaves) != 1:
+        raise UserError(f"--cluster: {folder} has several; choose one of: {', '.join(leaves)}")
+    return leaves[0]

@@ -1,0 +1,86 @@
+"""A trained model to be used: what its file tells of it, and the module that names the classes of samples."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedclade.config import ModelConfig
+from fedclade.core.arrays import Singles
+from fedclade.core.errors import UserError
+from fedclade.data.source import standard_axes
+from fedclade.models import Shape, build_model
+
+KEY = "fedclade"  # one entry of a file's metadata: several would be written in any order, and the same model must
+# give the same bytes
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What one must know to use a model: all that its weights do not tell."""
+
+    architecture: Mapping[str, Any]  # the fields of the config's section [model]
+    input_shape: Shape  # of one sample
+    classes: int
+    full_scale: float  # samples are divided by it,
+    mean: tuple[float, ...]  # then this is subtracted, channel by channel or feature by feature,
+    std: tuple[float, ...]  # and they are divided by this
+    tokens: bool = False  # whether samples are token ids, which are taken as they are
+
+    def metadata(self) -> dict[str, str]:
+        """For a safetensors file."""
+        return {KEY: json.dumps(asdict(self), sort_keys=True)}
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, str] | None, where: str) -> Self:
+        """The inverse of ``metadata``; UserError where ``where``, a file, has none."""
+        if not metadata or KEY not in metadata:
+            raise UserError(f"{where}: does not tell what it needs to be used: it was made by an older fedclade")
+        told = json.loads(metadata[KEY])
+        lists = {name: tuple(told[name]) for name in ("input_shape", "mean", "std")}
+        return cls(**{**told, **lists})
+
+
+class TrainedModel(nn.Module):
+    """A model as it is used: takes samples as the devices store them, N × C × H × W, and gives scores, N × classes.
+
+    Samples that are no images are of N × 1 × 1 × features, or have more axes; just as the devices' samples do.
+    """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, card: ModelCard, tensors: Mapping[str, Singles]) -> None:
+        super().__init__()
+        self.card = card
+        self.model = build_model(ModelConfig(**card.architecture), card.input_shape, card.classes, 0, card.tokens)
+        self.model.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in tensors.items()})
+        per_input = standard_axes(card.input_shape)
+        std, mean = (torch.tensor(values).reshape(per_input) for values in (card.std, card.mean))
+        self.register_buffer("scale", 1.0 / (card.full_scale * std))
+        self.register_buffer("shift", mean / std)
+        self.eval()
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """The score of every class; the highest is the model's answer."""
+        inputs = samples.long() if self.card.tokens else samples.float() * self.scale - self.shift
+        scores: torch.Tensor = self.model(inputs)
+        return scores
+
+
+def save_program(model: TrainedModel, path: Path) -> None:
+    """Write a model as a program of its own, which ``torch.export.load`` reads without any of fedclade's code.
+
+    It takes any number of samples, of 8 bits if the devices' are, token ids of 32 bits, else floats.
+    """
+    numbers = torch.uint8 if model.card.full_scale != 1.0 else torch.float32
+    kind = torch.int32 if model.card.tokens else numbers
+    example = torch.zeros(2, *model.card.input_shape, dtype=kind)
+    program = torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("samples")},))
+    with path.open("wb") as file:
+        torch.export.save(program, file)

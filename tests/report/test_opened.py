@@ -1,0 +1,128 @@
+"""A run as people open it in Python: headlines, charts, models to use, and what is said of a mistake."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import fedclade
+from data_builders import error_line
+from fedclade import Run, open_run
+from fedclade.data import build_population
+from tiny_runs import TINY, refusal, tiny
+from tiny_runs import fedclade as command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    return fedclade.run(TINY, tmp_path_factory.mktemp("opened") / "run", overrides={"run.rounds": 3})
+
+
+# -------------------------------------------------------------------------------- overrides
+
+
+@pytest.mark.parametrize("overrides", [{"run.rounds": 2}, {"run": {"rounds": 2}}, ["run.rounds=2"]])
+@pytest.mark.parametrize("source", [TINY, tiny().config])
+def test_overrides_are_dotted_names_nested_or_texts_for_every_source(overrides, source):
+    assert fedclade.Experiment(source, overrides).config.run.rounds == 2
+
+
+def test_a_wrong_override_is_told_by_its_dotted_name():
+    assert "run.rounds = 0: must be at least 1" in error_line(fedclade.Experiment, TINY, {"run": {"rounds": 0}})
+
+
+# -------------------------------------------------------------------------------- tables, headlines, charts
+
+
+def test_a_table_that_is_not_there_is_told_with_those_that_are(run):
+    line = error_line(run.table, "nope")
+    assert line.endswith(
+        "no table 'nope'; there are: devices, rounds, clusters, uploads, evaluations, events, splits, own_metrics,"
+        " metrics, models"
+    )
+
+
+def test_a_notebook_shows_the_headlines(run):
+    html = run._repr_html_()
+    assert f"<b>{run.folder}</b>" in html
+    assert "<th>Clusters found</th><td><b>2</b></td><td>exactly the planted groups" in html
+
+
+def test_accuracy_is_plotted_round_by_round(run):
+    lines = {trace.name: trace for trace in run.plot_accuracy().data}
+    assert list(lines["mean device"].x) == [1, 2, 3]
+    assert list(lines["mean device"].y) == run.rounds["accuracy_mean"].tolist()
+    assert "markers" in lines["mean device"].mode  # so few points are seen as points
+
+
+def test_the_timeline_of_a_round_is_plotted_device_by_device(run):
+    bars = {trace.name: trace for trace in run.plot_timeline(2).data}
+    mine = run.uploads.query("round == 2")
+    assert np.max(np.add(bars["uploading"].base, bars["uploading"].x)) == pytest.approx(mine["end_seconds"].max())
+    assert len(bars["uploading"].y) == len(mine)
+    assert "round 9: must be from 1 to 3" in error_line(run.plot_timeline, 9)
+
+
+def test_the_tree_is_plotted_with_a_branch_for_each_model(run):
+    named = {trace.name: trace for trace in run.plot_tree().data if trace.name}
+    assert {name: list(named[name].x) for name in ("0", "0.0", "0.1")} == {"0": [0, 2], "0.0": [2, 3], "0.1": [2, 3]}
+
+
+# -------------------------------------------------------------------------------- models to use
+
+
+def samples_of(run: Run, device: int) -> tuple[torch.Tensor, np.ndarray]:
+    population = build_population(run.config)
+    mine = population.test[device]
+    return torch.from_numpy(population.images[mine]), population.labels[mine]
+
+
+@pytest.mark.parametrize("device", [0, 5])
+def test_a_module_names_the_classes_of_samples_as_the_run_did(run, device):
+    samples, labels = samples_of(run, device)
+    module = run.module(run.read_tree().leaf_of()[device])
+    with torch.no_grad():
+        right = (module(samples).argmax(1).numpy() == labels).mean()
+    told = run.evaluations.query(f"round == 3 and device == {device}")["accuracy"].iloc[0]
+    assert right == pytest.approx(told)
+    assert not module.training
+
+
+def test_a_models_file_tells_architecture_shape_classes_and_normalisation(run):
+    with safe_open(run.folder / "models/0.1.safetensors", "numpy") as file:
+        card = json.loads(file.metadata()["fedclade"])
+    assert card["architecture"]["name"] == "logistic"
+    assert (card["input_shape"], card["classes"], card["full_scale"]) == ([1, 8, 8], 10, 255.0)
+    assert len(card["mean"]) == len(card["std"]) == 1
+
+
+def test_a_file_of_former_days_is_told_to_lack_that(run, tmp_path):
+    shutil.copytree(run.folder, tmp_path / "old")
+    file = tmp_path / "old/models/0.safetensors"
+    save_file(load_file(file), file)
+    assert "it was made by an older fedclade" in error_line(open_run(tmp_path / "old").module, "0")
+    assert "no model '7'; there are: 0, 0.0, 0.1, conventional" in error_line(run.module, "7")
+
+
+def test_export_writes_the_weights_with_all_that_is_needed(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("export", run.folder, "--cluster", "0.1").out == "0.1.safetensors\n"
+    assert (tmp_path / "0.1.safetensors").read_bytes() == (run.folder / "models/0.1.safetensors").read_bytes()
+    assert "has several; choose one of: 0.0, 0.1" in refusal("export", run.folder)
+    assert "no model '0.7'" in refusal("export", run.folder, "--cluster", "0.7")
+    assert "cannot be written" in refusal("export", run.folder, "--cluster", "0.1", "--out", "no/where")
+
+
+@pytest.mark.slow
+def test_export_writes_a_program_that_needs_none_of_fedclades_code(run, tmp_path):
+    path = tmp_path / "model.pt2"
+    answer = command("export", run.folder, "--cluster", "0.1", "--format", "torch", "--out", path)
+    assert (answer.code, answer.out) == (0, f"{path}\n")
+    samples, _ = samples_of(run, 5)
+    program = torch.export.load(path).module()
+    with torch.no_grad():
+        assert torch.allclose(program(samples), run.module("0.1")(samples), atol=1e-5)
