@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imread
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -70,6 +71,17 @@ def test_the_timeline_of_a_round_is_plotted_device_by_device(run):
 def test_the_tree_is_plotted_with_a_branch_for_each_model(run):
     named = {trace.name: trace for trace in run.plot_tree().data if trace.name}
     assert {name: list(named[name].x) for name in ("0", "0.0", "0.1")} == {"0": [0, 2], "0.0": [2, 3], "0.1": [2, 3]}
+
+
+def test_figures_of_a_run_are_written_for_column_and_slide(run, tmp_path):
+    answer = command("figures", run.folder, "--out", tmp_path / "figures", "--round", 2)
+    assert (answer.code, answer.err) == (0, "")
+    names = {f"{name}-{form}.{kind}" for name in ("accuracy", "timeline-round-2", "tree", "models")
+             for form in ("column", "slide") for kind in ("pdf", "png")}  # fmt: skip
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == names
+    widths = {form: imread(tmp_path / f"figures/tree-{form}.png").shape[1] for form in ("column", "slide")}
+    assert widths == {"column": 700, "slide": 2000}
+    assert "--round 9: must be from 1 to 3" in refusal("figures", run.folder, "--round", 9)
 
 
 # -------------------------------------------------------------------------------- models to use

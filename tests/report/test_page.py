@@ -2,8 +2,11 @@
 
 import base64
 import contextlib
+import csv
+import io
 import json
 import re
+import shutil
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
@@ -58,6 +61,24 @@ def test_the_page_is_one_file_that_fetches_nothing(run):
     text = (run.folder / "report.html").read_text("utf-8")
     assert not re.search(r'<(script|link|img|iframe)[^>]+(src|href)="(?!data:)', text)
     assert text.count("plotly.js v") == 1
+
+
+def test_runs_of_one_folder_share_one_plotly(tmp_path):
+    for name in ("one", "two"):
+        folder = tiny("run.rounds=1", "run.report=true").run(tmp_path / "runs" / name).folder
+        assert (folder / "report.html").stat().st_size < 200_000
+    (shared,) = (tmp_path / "runs").glob("plotly-*.min.js")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["one", shared.name, "two"]
+    with browser() as page:
+        page.see()
+        page.open(folder / "report.html")
+        assert page.value("document.querySelectorAll('#accuracy-chart .main-svg').length") > 0
+        assert page.complaints == []
+        shutil.copy(folder / "report.html", tmp_path / "moved.html")
+        page.call("Page.navigate", url=(tmp_path / "moved.html").as_uri())
+        page.wait_for("document.getElementById('banner')?.textContent.includes('--single-file')")
+    assert fedclade("report", folder, "--single-file").out == f"{folder / 'report.html'}\n"
+    assert (folder / "report.html").read_text("utf-8").count("plotly.js v") == 1
 
 
 def test_the_command_writes_the_page_anew_and_prints_where(run):
@@ -212,6 +233,20 @@ def test_the_slider_turns_to_another_round_by_key_and_by_button(page, run):
     assert page.value("document.getElementById('round-facts').textContent").startswith("7 of 8: ")
 
 
+def test_every_chart_saves_as_a_picture_and_its_numbers_as_csv(page, run):
+    titles = "[...document.querySelectorAll('#{}-chart .modebar-btn')].map((b) => b.dataset.title ?? b.ariaLabel)"
+    for name in CHARTS:
+        assert page.value(titles.format(name)) == ["Save as PNG", "Save as SVG", "Save the numbers as CSV"], name
+    rows = list(csv.DictReader(io.StringIO(page.value("chartCsv('accuracy-chart')"))))
+    mine = [row for row in rows if row["series"] == "own model, mean and range"]
+    assert [int(row["x"]) for row in mine] == list(range(1, 9))
+    assert [float(row["y"]) for row in mine] == pytest.approx(run.rounds["accuracy_mean"].tolist(), rel=1e-4)
+    matrix = list(csv.DictReader(io.StringIO(page.value("chartCsv('models-chart')"))))
+    (cell,) = (row for row in matrix if (row["y"], row["x"], row["value"] != "") == ("0.1", "4", True))
+    stored = run.models.query("model == '0.1' and device == 4")["accuracy"].iloc[0]
+    assert float(cell["value"]) == pytest.approx(stored, rel=1e-4)
+
+
 def test_the_legend_hides_and_shows(page):
     visible = "document.querySelectorAll('#part-chart .barlayer .trace').length"
     before = page.value(visible)
@@ -232,7 +267,7 @@ def test_tables_are_sorted_by_their_headings(page):
 def test_all_controls_are_reached_by_the_tab_key_and_have_names(page):
     page.value("document.activeElement.blur(); window.scrollTo(0, 0)")
     reached = set()
-    for _ in range(60):
+    for _ in range(100):
         page.press("Tab", 9)
         reached.add(
             page.value("document.activeElement.id || document.activeElement.name || document.activeElement.tagName")

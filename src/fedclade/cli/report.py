@@ -8,6 +8,9 @@ import typer
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run or a comparison, finished or going on")],
+    single_file: Annotated[
+        bool, typer.Option("--single-file", help="with plotly inside (5 MB): a page that can be sent to somebody")
+    ] = False,
 ) -> None:
     """Write DIR/report.html: one page, to be opened in any browser, that shows what happened and why."""
     from fedclade import study as comparisons
@@ -16,6 +19,6 @@ def report(
 
     if (folder / comparisons.CONFIG).is_file():
         config, jobs = comparisons.read_comparison(folder)
-        print(comparison.write_comparison(comparisons.collect(config, jobs), jobs, folder))
+        print(comparison.write_comparison(comparisons.collect(config, jobs), jobs, folder, single_file))
     else:
-        print(page.write_run_page(Run(folder)))
+        print(page.write_run_page(Run(folder), single_file))

@@ -5,22 +5,23 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedclade.report.figures import write_figures
-from fedclade.report.page import Json, made_from, models_data, rounded, write_page
+from fedclade.report.page import Json, made_from, models_data, rounded, shared_folder, write_page
 from fedclade.report.tables import tables, write_tables
 from fedclade.study import Comparison, Curves, Job, spread, verdicts
 
 
-def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:
+def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path, single_file: bool = False) -> Path:
     """Tables, figures where matplotlib is there, and the page, whose path is given."""
     write_tables(comparison, out)
     if find_spec("matplotlib"):
         write_figures(comparison, out)
-    return write_comparison_page(comparison, jobs, out)
+    return write_comparison_page(comparison, jobs, out, single_file)
 
 
-def write_comparison_page(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Path:
-    """Write ``report.html`` into the comparison's directory."""
-    return write_page(out / "report.html", "comparison", comparison_data(comparison, jobs, out))
+def write_comparison_page(comparison: Comparison, jobs: Sequence[Job], out: Path, single_file: bool = False) -> Path:
+    """Write ``report.html`` into the comparison's directory; plotly is shared with its runs unless ``single_file``."""
+    share = None if single_file else shared_folder(out)
+    return write_page(out / "report.html", "comparison", comparison_data(comparison, jobs, out), share)
 
 
 def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> Json:

@@ -48,17 +48,23 @@ def write_figures(comparison: Comparison, out: Path) -> list[Path]:
 
     folder = out / "figures"
     folder.mkdir(exist_ok=True)
-    written = []
+    written: list[Path] = []
     with matplotlib.rc_context(STYLE):
         for name, (width, height), paint in _figures(comparison):
             figure = Figure(figsize=(width, height), layout="constrained")
             paint(figure)
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # it is laid out, once for both files
-            for suffix, facts in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
-                path = folder / f"{name}.{suffix}"
-                figure.savefig(path, dpi=200, metadata=facts)
-                written.append(path)
+            written += save(figure, folder / name)
+    return written
+
+
+def save(figure: "Figure", place: Path) -> list[Path]:
+    """Write a figure as PDF and PNG, the same bytes every time; ``place`` has no suffix yet."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it is laid out, once for both files
+    written = []
+    for suffix, facts in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+        written.append(place.with_name(f"{place.name}.{suffix}"))
+        figure.savefig(written[-1], dpi=200, metadata=facts)
     return written
 
 
@@ -81,7 +87,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, tuple[float, float],
     for (devices, name), run in comparison.first.items():
         if devices == smallest:
             file = f"models-K{devices}-{name.replace(':', '-')}"
-            yield file, (PAGE_INCHES, 2.2), partial(_models, run.models, f"{name}, K = {devices}")
+            yield file, (PAGE_INCHES, 2.2), partial(paint_models, run.models, f"{name}, K = {devices}")
     shown = comparison.metrics.values()
     for name in dict.fromkeys(metric.figure for metric in shown if metric.figure):
         metrics = [metric for metric in shown if metric.figure == name]
@@ -108,7 +114,7 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
         for axes in (upper, lower):
             axes.set_visible(True)
             axes.tick_params(labelbottom=True)
-            _count_in_wholes(axes)
+            count_in_wholes(axes)
             for round_ in curves.split_rounds:
                 axes.axvline(round_, color="0.4", linewidth=0.6, linestyle=":")
         upper.set_title(f"{name}, K = {devices}")
@@ -128,7 +134,7 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
             lower.legend(loc="upper right")
 
 
-def _count_in_wholes(axes: "Axes") -> None:
+def count_in_wholes(axes: "Axes") -> None:
     """No half rounds, and no half devices."""
     from matplotlib.ticker import MaxNLocator
 
@@ -140,7 +146,7 @@ def _dot(rounds: Floats) -> str | None:
     return "." if len(rounds) < 2 else None
 
 
-def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
+def paint_models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
     """Figure 2: models × devices accuracy of the first seed, membership marked."""
     accuracy = models.pivot(index="model", columns="device", values="accuracy")
     member = models.pivot(index="model", columns="device", values="member")
@@ -153,8 +159,9 @@ def _models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
     axes.plot(columns, rows + 1, "o", color="white", markeredgecolor="black", markersize=2.5, markeredgewidth=0.4)
     axes.set_yticks(range(len(order) + 1), [*order, "best per device"])
     axes.set_xlabel("device")
-    _count_in_wholes(axes)
-    axes.set_title(f"{title}: accuracy of every model on every device (dot: made for this device)")
+    count_in_wholes(axes)
+    if title:
+        axes.set_title(f"{title}: accuracy of every model on every device (dot: made for this device)")
     figure.colorbar(shown, pad=0.01)
 
 

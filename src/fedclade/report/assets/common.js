@@ -62,6 +62,33 @@ function axis(extra) {
   };
 }
 
+// A chart's numbers, one line for each point: which series, and its coordinates.
+function chartCsv(id) {
+  const quoted = (value) => (value === null || value === undefined ? "" : /[",\n]/.test(value) ? `"${`${value}`.replaceAll('"', '""')}"` : `${value}`);
+  const lines = [["series", "x", "y", "value"]];
+  for (const trace of byId(id).data) {
+    const [x, y] = [Array.from(trace.x ?? []), Array.from(trace.y ?? [])], base = Array.from(trace.base ?? []);
+    if (trace.type === "heatmap") trace.z.forEach((row, i) => row.forEach((value, j) => lines.push([trace.name ?? "", x[j], y[i], value])));
+    else if (trace.hoverinfo !== "skip") // lines that only lead the eye
+      x.forEach((value, i) => lines.push([trace.name ?? trace.text ?? "", value, y[i], base.length ? base[i] : ""]));
+  }
+  return lines.map((cells) => cells.map(quoted).join(",")).join("\n") + "\n";
+}
+// The buttons over a chart: save it as a picture, for slides or for print, or save its numbers.
+function saveButtons(id) {
+  const filename = `${document.title.split(" ")[0].replace(/[^\w.-]/g, "")}-${id.replace("-chart", "")}`;
+  const picture = (format, icon) => ({ name: format, title: `Save as ${format.toUpperCase()}`, icon,
+    click: (chart) => Plotly.downloadImage(chart, { format, filename, width: chart.clientWidth, height: chart.clientHeight, scale: 2 }) });
+  return [picture("png", Plotly.Icons.camera), picture("svg", Plotly.Icons["camera-retro"]), {
+    name: "csv", title: "Save the numbers as CSV", icon: Plotly.Icons.disk,
+    click: () => {
+      const link = element("a", { href: URL.createObjectURL(new Blob([chartCsv(id)], { type: "text/csv" })), download: `${filename}.csv` });
+      link.click();
+      URL.revokeObjectURL(link.href);
+    },
+  }];
+}
+
 function draw(id) {
   const { traces, layout } = drawn.get(id)();
   const themed = {
@@ -70,10 +97,11 @@ function draw(id) {
     margin: { l: 48, r: 16, t: 24, b: 48 },
     legend: { orientation: "h", yanchor: "bottom", y: 1.02, xanchor: "left", x: 0 },
     hoverlabel: { namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") },
     width: paperWidth || byId(id).clientWidth,
     ...layout,
   };
-  const options = { displaylogo: false, displayModeBar: false, scrollZoom: false };
+  const options = { displaylogo: false, displayModeBar: true, scrollZoom: false, modeBarButtons: [saveButtons(id)] };
   byId(id).style.height = byId(id).style.minHeight = `${themed.height}px`;
   return Plotly.react(id, traces, themed, options);
 }
@@ -115,6 +143,11 @@ function chart(id, make) {
   waiting.push(id);
 }
 function drawWaiting() {
+  if (typeof Plotly === "undefined") { // the page was moved away from the file that it shares with others
+    byId("banner").hidden = false;
+    byId("banner").textContent = "The charts need the file plotly-….min.js, which is not where this page expects it: fedclade report DIR --single-file makes a page that needs nothing else.";
+    return;
+  }
   if (waiting.length) {
     const id = waiting.shift();
     draw(id);

@@ -1,10 +1,11 @@
-"""The page of one run: a single HTML file that needs neither a server nor a network.
+"""The page of one run: an HTML file that needs neither a server nor a network.
 
-Python gathers the numbers, small and rounded; the page's own script draws them with plotly, which is inside the file.
+Python gathers the numbers, small and rounded; the page's own script draws them with plotly, which is inside the
+file, or beside it where many runs share one folder.
 """
 
 from fedclade.report.page.run import RunPage, models_data, run_data, write_run_page
-from fedclade.report.page.shell import Json, made_from, packed, rounded, write_page
+from fedclade.report.page.shell import Json, made_from, packed, rounded, shared_folder, write_page
 
 __all__ = [
     "Json",
@@ -14,6 +15,7 @@ __all__ = [
     "packed",
     "rounded",
     "run_data",
+    "shared_folder",
     "write_page",
     "write_run_page",
 ]

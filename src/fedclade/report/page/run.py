@@ -11,14 +11,18 @@ from fedclade.core.tree import Tree
 from fedclade.metrics.fairness import jain
 from fedclade.report.listener import Listener
 from fedclade.report.page.headlines import lead, numbers, tiles
-from fedclade.report.page.shell import Json, made_from, packed, rounded, write_page
+from fedclade.report.page.shell import Json, made_from, packed, rounded, shared_folder, write_page
 from fedclade.runs import Run
 from fedclade.runs.problem import check_run
 
 
-def write_run_page(run: Run) -> Path:
-    """Write ``report.html`` into the run's directory, whole or not at all; the run may be going on."""
-    return write_page(run.folder / "report.html", "run", run_data(run))
+def write_run_page(run: Run, single_file: bool = False) -> Path:
+    """Write ``report.html`` into the run's directory, whole or not at all; the run may be going on.
+
+    Plotly is shared with the pages of other runs where there is a folder for that, unless ``single_file``.
+    """
+    share = None if single_file else shared_folder(run.folder)
+    return write_page(run.folder / "report.html", "run", run_data(run), share)
 
 
 class RunPage(Listener):

@@ -1,7 +1,8 @@
-"""The shell of every page: one HTML file with style, scripts, plotly and data inside."""
+"""The shell of every page: one HTML file with style, scripts and data inside, and plotly inside or shared beside it."""
 
 import base64
 import json
+import os
 from collections.abc import Iterable, Mapping
 from importlib import metadata, resources
 from pathlib import Path
@@ -16,10 +17,11 @@ DIGITS = 5  # of a number on the page
 Json = Mapping[str, Any]
 
 
-def write_page(path: Path, kind: str, data: Json) -> Path:
-    """Fill the shell: body, style, scripts and data of one kind of page."""
-    from plotly.offline import get_plotlyjs
+def write_page(path: Path, kind: str, data: Json, share: Path | None = None) -> Path:
+    """Fill the shell: body, style, scripts and data of one kind of page.
 
+    Plotly's five megabytes are put into the folder ``share``, once for all pages below it; without one, into the page.
+    """
     page = _asset("page.html")
     for mark, text in (
         ("@TITLE@", "fedclade"),
@@ -27,12 +29,36 @@ def write_page(path: Path, kind: str, data: Json) -> Path:
         ("@BODY@", _asset(f"{kind}.html")),
         ("@SCRIPT@", _asset("common.js") + _asset(f"{kind}.js")),
         ("@DATA@", json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
-        ("@PLOTLY@", get_plotlyjs()),
+        ("@PLOTLY@", _plotly(path, share)),
     ):
         before, after = page.split(mark)
         page = before + text + after
     write_beside(path, page.encode())
     return path
+
+
+def _plotly(page: Path, share: Path | None) -> str:
+    """The page's script element: plotly itself, or where it is shared."""
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+    if share is None:
+        return f"<script>{get_plotlyjs()}</script>"
+    file = share / f"plotly-{get_plotlyjs_version()}.min.js"
+    if not file.is_file():
+        beside = file.with_name(f".{file.name}.{os.getpid()}")  # several runs may end at once
+        beside.write_text(get_plotlyjs(), "utf-8")
+        os.replace(beside, file)
+    return f'<script src="{Path(os.path.relpath(file, page.parent)).as_posix()}"></script>'
+
+
+def shared_folder(folder: Path) -> Path | None:
+    """Where the page of a run's or comparison's directory finds plotly: with the comparison, or in ``runs``.
+
+    None for a run anywhere else: its page is one file.
+    """
+    whole = folder.resolve()
+    comparison = next((each for each in (whole, *whole.parents) if (each / "compare.toml").is_file()), None)
+    return comparison or (whole.parent if whole.parent.name == "runs" else None)
 
 
 def _asset(name: str) -> str:
