@@ -9,7 +9,7 @@ from tiny_runs import fedclade, files, refusal, tiny
 
 
 def test_plan_prints_one_line_a_device_and_the_rounds_length(here):
-    answer = fedclade("plan", "tiny.toml")
+    answer = fedclade("plan", "tiny.toml", "--details")
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.splitlines()
     assert lines[0].startswith("Round 1, policy fair: 6 devices selected")
@@ -19,8 +19,23 @@ def test_plan_prints_one_line_a_device_and_the_rounds_length(here):
     assert set(files(here)) == {"tiny.toml"}
 
 
+def test_plan_answers_on_one_screen(here):
+    answer = fedclade("plan", "quickstart")
+    lines = answer.out.splitlines()
+    assert len(lines) <= 20
+    planned = json.loads(fedclade("plan", "quickstart", "--json").out)
+    shortest = min(planned["compared"], key=lambda row: row["makespan_seconds"])
+    thriftiest = min(planned["compared"], key=lambda row: row["energy_joules"])
+    assert f"by order {shortest['order']} and allocation {shortest['allocation']}." in answer.out
+    assert f"Least energy: {thriftiest['energy_joules']:.3g} J" in answer.out
+    assert "The paper's constraints P1: all hold." in answer.out
+    assert "│" not in answer.out
+    budget = fedclade("plan", "tiny.toml", "--set", "run.time_budget_seconds=1e-9")
+    assert "The paper's constraints P1: broken: P1.1." in budget.out
+
+
 def test_plan_compares_every_order_and_allocation_and_draws_them(here):
-    out = fedclade("plan", "tiny.toml", "--set", "edge.bandwidth_hz=2e6").out
+    out = fedclade("plan", "tiny.toml", "--set", "edge.bandwidth_hz=2e6", "--details").out
     for order in ("latency", "compute", "longest-upload", "optimal"):
         rows = [line.split() for line in out.splitlines() if line.split()[:1] == [order]]
         assert [row[1] for row in rows] == ["fixed", "slack", "boost"]
@@ -45,7 +60,7 @@ def test_plan_for_ten_thousand_devices_needs_no_data_for_them():
 
 
 def test_a_plan_of_many_devices_shows_the_first_ones(here):
-    assert "… and 40 more; --json has all." in fedclade("plan", "tiny.toml", "--devices", 100).out
+    assert "… and 40 more; --json has all." in fedclade("plan", "tiny.toml", "--devices", 100, "--details").out
 
 
 def test_plan_as_json_is_the_planned_timeline(here):

@@ -48,7 +48,7 @@ def test_json_is_the_summary_and_the_only_thing_on_stdout(here):
 def test_show_run_prints_what_the_run_printed_at_its_end(here):
     answer = fedclade("run", "tiny.toml", "--out", "mine")
     shown = fedclade("show-run", "mine")
-    assert shown.out.startswith("Clusters found")
+    assert shown.out.startswith("Groups      2 clusters")
     assert answer.out.endswith(shown.out)
     checked = fedclade("show-run", "mine", "--problem").out
     assert "P1.0" not in shown.out

@@ -63,7 +63,7 @@ def test_a_rate_has_the_unit_that_fits(bps, text):
 
 def test_a_plan_shows_who_reuses_whose_sub_channel():
     planned = tiny("edge.bandwidth_hz=2e6").plan()  # two sub-channels for six devices
-    text = text_of(*terminal.show_plan(planned, 1, "fair"))
+    text = text_of(*terminal.show_plan(planned, 1, "fair"), *terminal.show_plan_details(planned))
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
     timeline = planned.timeline
     assert [int(row[0]) for row in rows] == timeline.device.tolist()
@@ -75,7 +75,7 @@ def test_a_plan_shows_who_reuses_whose_sub_channel():
 
 def test_a_plan_shows_who_misses_the_round():
     planned = tiny("scheduling.deadline_seconds=1e-9").plan()
-    text = text_of(*terminal.show_plan(planned, 1, "fair"))
+    text = text_of(*terminal.show_plan(planned, 1, "fair"), *terminal.show_plan_details(planned))
     assert text.count("misses") == 6
     assert "0 aggregation sets" in text
     assert "Miss the round: 0-5." in text
@@ -127,6 +127,16 @@ def test_the_closing_lines_sum_up_groups_fairness_and_cost(run):
     assert f"in 3 rounds, {run.summary['uploads']} uploads" in text
     gap = 100 * (run.summary["accuracy_max"] - run.summary["accuracy_min"])
     assert f"(gap {gap:.1f} points)" in text
+
+
+def test_a_run_of_many_clusters_is_told_on_one_screen_unless_details_are_wanted(tmp_path):
+    many = tiny("population.devices=40", "population.samples=1700", "clustering.method=oracle", "run.rounds=1",
+                f"incongruence.groups={[1] * 20}", "clustering.min_cluster_size=1").run(tmp_path / "run")  # fmt: skip
+    shown = [line for line in text_of(*terminal.show_run(many)).splitlines() if line.strip()]
+    assert shown[0].startswith("Groups      20 clusters, adjusted Rand index 1.00")
+    assert any(f"… and 8 more; fedclade show-run {many.folder} --details has all." in line for line in shown)
+    whole = text_of(*terminal.show_run(many, details=True))
+    assert all(f"  {leaf.name} " in whole for leaf in many.leaves())
 
 
 def test_several_splits_are_told_from_the_first_to_the_last(run, monkeypatch):

@@ -16,12 +16,13 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 
 
-def print_run(console: Console, folder: Path, with_problem: bool = False) -> None:
+def print_run(console: Console, folder: Path, with_problem: bool = False, details: bool = False) -> None:
     """Print the closing tables of a run, with the paper's problem P1 if wanted, and where the run is."""
     from fedclade.report import terminal
     from fedclade.runs import Run
 
-    for part in terminal.show_run(Run(folder), with_problem):
+    parts = list(terminal.show_run(Run(folder), with_problem, details))  # of a damaged run, not half is printed
+    for part in parts:
         console.print(part)
     console.print(f"Run         {folder}", soft_wrap=True)
     if (folder / "report.html").is_file():

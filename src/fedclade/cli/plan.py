@@ -19,13 +19,16 @@ def plan(
     devices: Annotated[
         int | None, typer.Option(min=1, help="plan for so many, each with as much data as one of the preset's")
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="and every device, order and allocation, and P1 line by line")
+    ] = False,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="write who sends when, how and over which link")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="so many rounds, from --round on, for --csv")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Plan one round without training anything: who uploads when, under every order and allocation."""
+    """Plan one round without training anything: how long it lasts, who uploads when, and what would be better."""
     from fedclade.report import terminal
     from fedclade.simulation import Experiment
 
@@ -39,6 +42,8 @@ def plan(
         return
     screen = console()
     for part in terminal.show_plan(planned, round_, experiment.config.scheduling.policy):
+        screen.print(part)
+    for part in terminal.show_plan_details(planned) if details else ():
         screen.print(part)
 
 

@@ -14,12 +14,13 @@ def show_run(
     with_problem: Annotated[
         bool, typer.Option("--problem", help="and whether the paper's constraints P1 hold")
     ] = False,
+    details: Annotated[bool, typer.Option("--details", help="every cluster, and every device by its number")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the closing tables of a finished run again."""
+    """Say what came of a finished run: the answer first, then its tables."""
     from fedclade.runs import Run
 
     if as_json:
         print(json.dumps(Run(folder).summary, indent=1))
     else:
-        print_run(console(), folder, with_problem)
+        print_run(console(), folder, with_problem, details)

@@ -21,12 +21,64 @@ GANTT_DEVICES = 300  # of more, a picture in letters shows nothing
 
 
 def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[RenderableType]:
-    """One planned round: who uploads when, on whose sub-channel."""
-    timeline, links = plan.timeline, plan.links
-    table = Table(
-        title=f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected",
-        title_justify="left",
+    """The answer, on one screen: how long a planned round lasts, who misses it, and a picture of it."""
+    timeline = plan.timeline
+    sets = int(timeline.aggregation_set.max(initial=-1)) + 1
+    longer = "" if timeline.ratio < 1.0005 else f"; this one is {100 * (timeline.ratio - 1):.1f} % longer"
+    yield Text(
+        f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected, {sets} aggregation sets; "
+        f"a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
+        f"The round lasts {duration(timeline.makespan)} (makespan). No schedule of these devices can be shorter than "
+        f"{duration(timeline.lower_bound)}{longer}. The slowest device alone needs "
+        f"{duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
     )
+    if missed_devices := timeline.device[timeline.missed].tolist():
+        yield Text(f"Miss the round: {spans(missed_devices)}.")
+    for warning in plan.warnings:
+        yield Text(f"Warning: {warning}.", style="yellow")
+    if plan.compared:
+        yield Text(_alternatives(plan))
+    broken = [constraint.name for constraint in plan.constraints if not constraint.holds]
+    yield Text(f"The paper's constraints P1: {'broken: ' + ', '.join(broken) if broken else 'all hold'}.")
+    if len(timeline.arrived) and len(timeline.device) <= GANTT_DEVICES:
+        yield Text(
+            f"Sub-channels over time; a number is the device that uploads:\n{gantt(timeline, timeline.makespan, 72)}"
+        )
+    yield Text("More: --details (every device, order and allocation; P1 line by line), --json (all of it).")
+
+
+def _alternatives(plan: PlannedRound) -> str:
+    """Which order and allocation would make the round shortest, and which would need the least energy."""
+    (order, kind), quickest = min(plan.compared.items(), key=lambda each: each[1].timeline.makespan)
+    (other, how), thriftiest = min(plan.compared.items(), key=lambda each: each[1].joules)
+    return (
+        f"It needs {plan.allocation.joules:.3g} J. Shortest: {duration(quickest.timeline.makespan)}, by order {order} "
+        f"and allocation {kind}. Least energy: {thriftiest.joules:.3g} J, by order {other} and allocation {how}."
+    )
+
+
+def show_plan_details(plan: PlannedRound) -> Iterator[RenderableType]:
+    """Every device of a planned round, P1 line by line, and every order and allocation beside each other."""
+    yield devices_planned(plan)
+    if (more := len(plan.timeline.device) - PLAN_ROWS) > 0:
+        yield Text(f"… and {more} more; --json has all.")
+    yield problem(plan.constraints)
+    if not plan.compared:
+        return
+    yield compared(plan)
+    if len(plan.timeline.device) > GANTT_DEVICES:
+        return
+    yield Text("Sub-channels over time, one row each; a number is the device whose upload it is")
+    longest = max(allocation.timeline.makespan for allocation in plan.compared.values())
+    for order in dict.fromkeys(order for order, _ in plan.compared):
+        timeline = plan.compared[order, "fixed"].timeline
+        yield Text(f"\norder {order}: {duration(timeline.makespan)}\n{gantt(timeline, longest)}")
+
+
+def devices_planned(plan: PlannedRound) -> Table:
+    """Who uploads when, on whose sub-channel."""
+    timeline, links = plan.timeline, plan.links
+    table = Table(title="Who uploads when", title_justify="left")
     for name in ("device", "set", "sub-channel", "reuses", "SNR", "rate", "computes", "uploads from", "to"):
         table.add_column(name, justify="right")
     for i, device in enumerate(timeline.device[:PLAN_ROWS]):
@@ -42,31 +94,7 @@ def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[Renderab
             "–" if missed else duration(float(timeline.start[i])),
             "–" if missed else duration(float(timeline.end[i])),
         )
-    yield table
-    if (more := len(timeline.device) - PLAN_ROWS) > 0:
-        yield Text(f"… and {more} more; --json has all.")
-    sets = int(timeline.aggregation_set.max(initial=-1)) + 1
-    yield Text(
-        f"{sets} aggregation sets; a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
-        f"The round lasts {duration(timeline.makespan)} (makespan). No schedule of these devices can be shorter than "
-        f"{duration(timeline.lower_bound)}; this one is {100 * (timeline.ratio - 1):.1f} % longer. The slowest device "
-        f"alone needs {duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
-    )
-    if missed_devices := timeline.device[timeline.missed].tolist():
-        yield Text(f"Miss the round: {spans(missed_devices)}.")
-    for warning in plan.warnings:
-        yield Text(f"Warning: {warning}.", style="yellow")
-    yield problem(plan.constraints)
-    if not plan.compared:
-        return
-    yield compared(plan)
-    if len(plan.timeline.device) > GANTT_DEVICES:
-        return
-    yield Text("Sub-channels over time, one row each; a number is the device whose upload it is")
-    longest = max(allocation.timeline.makespan for allocation in plan.compared.values())
-    for order in dict.fromkeys(order for order, _ in plan.compared):
-        timeline = plan.compared[order, "fixed"].timeline
-        yield Text(f"\norder {order}: {duration(timeline.makespan)}\n{gantt(timeline, longest)}")
+    return table
 
 
 def compared(plan: PlannedRound) -> Table:

@@ -38,27 +38,42 @@ def show_placement(found: Placement) -> Iterator[str]:
     yield f"Model       {found.model}"
 
 
-def show_run(run: Run, with_problem: bool = False) -> Iterator[RenderableType]:
-    """The closing tables of a run, read from its directory; the check of P1 if wanted."""
+CLUSTERS, WIDTH = 12, 40  # shown, and columns of a list of devices, unless there are to be details
+
+
+def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Iterator[RenderableType]:
+    """What came of a run, read from its directory: the answer, then tables; the check of P1 if wanted.
+
+    Without ``details`` it fits on a screen: a table ends after a dozen clusters, and a long list of devices is cut.
+    """
     summary = run.summary
     models = run.models
     by_model = {str(name): part.set_index("device")["accuracy"] for name, part in models.groupby("model")}
-    yield _clusters(run, by_model)
-    yield _groups(run, by_model)
+    drift = map(Text, drift_line(run))
+    yield Group(*_facts_of(summary, run.real), *drift, *_own(run.own_metrics, summary), Text())
+    yield _clusters(run, by_model, details)
+    if not details and (more := len(run.leaves()) - CLUSTERS) > 0:
+        yield Text(f"… and {more} more; fedclade show-run {run.folder} --details has all.\n")
+    yield _groups(run, by_model, details)
     if with_problem:
         yield problem(check_run(run))
-    yield Group(*_facts_of(summary, run.real), *map(Text, drift_line(run)), *_own(run.own_metrics, summary))
 
 
-def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
+def _named(devices: list[int], details: bool) -> str:
+    """A list of devices, cut where it is long."""
+    whole = spans(devices)
+    return whole if details or len(whole) <= WIDTH else f"{whole[:WIDTH].rpartition(',')[0]}, … ({len(devices)})"
+
+
+def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"], details: bool) -> Table:
     table = Table(title="Clusters found", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("cluster", "devices", "since round", "stopped", "worst", "mean", "best"):
         table.add_column(name, justify="left" if name in ("cluster", "devices") else "right")
-    for leaf in run.leaves():
+    for leaf in run.leaves() if details else run.leaves()[:CLUSTERS]:
         accuracy = by_model[leaf.name].loc[list(leaf.devices)]
         table.add_row(
             leaf.name,
-            spans(list(leaf.devices)),
+            _named(list(leaf.devices), details),
             str(leaf.born_round),
             "not yet" if leaf.stopped_round is None else f"round {leaf.stopped_round}",
             percent(accuracy.min()),
@@ -68,7 +83,7 @@ def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
     return table
 
 
-def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
+def _groups(run: Run, by_model: dict[str, "pd.Series[float]"], details: bool) -> Table:
     """Every planted group, where there are any, and all devices, under the one model and under their own."""
     devices = groups_at_end(run.devices, run.events).set_index("device")
     own = pd.Series({device: by_model[leaf.name].loc[device] for leaf in run.leaves() for device in leaf.devices})
@@ -85,7 +100,7 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"]) -> Table:
         before, after = by_model["conventional"].loc[members], own.loc[members]
         table.add_row(
             *([name] if planted else []),
-            spans(members.tolist()),
+            _named(members.tolist(), details),
             percent(before.min()),
             percent(before.mean()),
             percent(after.min()),
