@@ -494,7 +494,7 @@ def test_a_second_time_nothing_runs_and_no_number_changes(tmp_path, monkeypatch)
     assert again.code == 0
     assert "seed 1" not in again.out
     assert files(tmp_path) == before
-    assert again.out == first.out[first.out.index("Accuracy over") :]
+    assert again.out == first.out[first.out.index("Best on average") :]
     assert "compare.devices" in refusal("compare", "tiny.toml", "--devices", "many")
 
 
