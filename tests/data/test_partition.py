@@ -66,6 +66,30 @@ def test_power_law_sizes_that_are_too_many_shrink_to_all_there_is():
     assert sizes.argmax() == device_sizes(plan, 10**6, seed=1).argmax()
 
 
+def test_power_law_sizes_are_stretched_to_all_there_is_if_all_is_to_be_dealt():
+    plan = PopulationConfig(devices=50, sizes="power-law", deal_all=True)
+    drawn = device_sizes(plan.model_copy(update={"deal_all": False}), 10**6, seed=1)
+    sizes = device_sizes(plan, 10**6, seed=1)
+    assert 10**6 - 50 < sizes.sum() <= 10**6  # all but what rounding down costs
+    np.testing.assert_allclose(sizes / drawn, 10**6 / drawn.sum(), rtol=0.1)  # the same law, multiplied
+    assert device_sizes(plan, 2000, seed=1).sum() <= 2000  # and compressed where there is too little
+
+
+@given(st.integers(1, 12), st.integers(0, 99), st.sampled_from([None, 300]))
+def test_all_images_of_the_classes_that_somebody_holds_are_dealt_if_all_is_to_be_dealt(devices, seed, samples):
+    settings = {"devices": devices, "partition": "classes", "sizes": "power-law", "min_samples": 4, "max_samples": 20}
+    parts = dealt(seed, deal_all=True, samples=samples, **settings)
+    held, count = np.unique(LABELS[np.concatenate(parts)], return_counts=True)
+    share = 1.0 if samples is None else samples / len(LABELS)
+    assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))  # none twice
+    assert max(len(np.unique(LABELS[part])) for part in parts) <= 2
+    assert len(held) <= 2 * devices
+    assert (count <= 100).all()
+    assert (count > 100 * share - devices - 1).all()  # all of each but what rounding down costs
+    if samples is not None:
+        assert sum(map(len, parts)) <= samples + 4 * devices  # floors come first
+
+
 def test_more_devices_than_images_can_serve_are_refused():
     line = error_line(device_sizes, PopulationConfig(devices=11), 105, 1)
     assert line == "population.devices = 11: 105 images serve at most 10 devices of min_samples = 10"

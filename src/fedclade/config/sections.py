@@ -92,6 +92,11 @@ class PopulationConfig(Section):
     sizes: Literal["equal", "power-law"] = Field("equal", description="how much data a device holds")
     min_samples: int = Field(10, ge=2, description="images of the smallest device")
     max_samples: int = Field(1500, ge=2, description="images of the largest device, for power-law sizes")
+    deal_all: bool = Field(
+        False,
+        description="hand out all images: both ends of power-law sizes are multiplied until none is left; with "
+        "partition 'classes', none of the classes that some device holds",
+    )
     power_exponent: float = Field(1.5, gt=0, description="p(n) ~ n^-exponent between min and max samples")
     test_share: float = Field(0.2, gt=0, lt=1, description="share of a device's images kept for testing")
     validation_share: float | None = Field(

@@ -16,7 +16,10 @@ ENOUGH_HELD_OUT = 40  # images, if that is not more than a fifth: with fewer, fe
 
 
 def device_sizes(config: PopulationConfig, available: int, seed: int) -> Ints:
-    """Images per device: equal, or by a power law between min_samples and max_samples, scaled to what there is."""
+    """Images per device: equal, or by a power law between min_samples and max_samples, compressed to what there is.
+
+    With ``deal_all`` both ends of the power law are multiplied until it takes all there is.
+    """
     total = min(available, config.samples or available)
     devices, floor = config.devices, config.min_samples
     if devices * floor > total:
@@ -27,6 +30,8 @@ def device_sizes(config: PopulationConfig, available: int, seed: int) -> Ints:
     if config.sizes == "equal":
         return np.full(devices, total // devices, dtype=np.int64)
     drawn = _power_law(generator(seed, "sizes").random(devices), floor, config.max_samples, config.power_exponent)
+    if config.deal_all and drawn.sum() < total:
+        return np.asarray(drawn * (total / drawn.sum()), dtype=np.int64)
     excess = drawn - floor
     if drawn.sum() > total:
         excess *= (total - devices * floor) / excess.sum()
@@ -94,8 +99,10 @@ def _class_demand(
         demand[device, classes] = rng.multinomial(sizes[device], shares)
     floors = np.diff(np.cumsum(demand, axis=1) * config.min_samples // sizes[:, None], axis=1, prepend=0)
     if config.partition == "classes":  # a popular class is shared out in proportion, not first come first served
-        wanted = np.maximum(demand.sum(axis=0), 1)
-        demand = np.maximum(np.floor(demand * np.minimum(1.0, supply / wanted)).astype(np.int64), floors)
+        each = supply / np.maximum(demand.sum(axis=0), 1)  # images that there are for one that is wanted
+        share = min(1.0, (config.samples or np.inf) / supply.sum())
+        each = each * share if config.deal_all else np.minimum(1.0, each)
+        demand = np.maximum(np.floor(demand * each).astype(np.int64), floors)
     return demand, floors
 
 
