@@ -207,6 +207,11 @@ class EdgeConfig(Section):
     reachable_snr_db: float = Field(
         10.0, description="a link below this counts as out of reach for policy 'most-data-available'"
     )
+    vary: Literal["none", "power", "cpu", "both"] = Field(
+        "none",
+        description="what each device draws anew in every round, from the same range as at first: transmit power, CPU "
+        "speed or both; 'none': it keeps what it has",
+    )
     availability: Literal["always", "bernoulli", "markov"] = Field(
         "always", description="devices are always there, come and go at random, or stay and stay away for a while"
     )

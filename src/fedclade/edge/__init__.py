@@ -13,6 +13,7 @@ from fedclade.edge import channel, energy, latency
 from fedclade.edge.availability import Presence
 from fedclade.edge.devices import Devices, TracedDevices, dbm_to_watts, draw_devices
 from fedclade.edge.traces import CHANNEL, DEVICE, read_trace
+from fedclade.edge.vary import mean_rate_bps, varied
 
 __all__ = ["Devices", "Edge", "Limits", "Links", "SimulatedEdge", "Uplink", "draw_devices", "plausibility"]
 
@@ -33,7 +34,7 @@ class Edge(Protocol):
 
 
 class SimulatedEdge:
-    """Devices drawn once, fading drawn each round; or what traces say of them."""
+    """Devices drawn once, fading drawn each round, and power and speed, too, where these vary; or what traces say."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class SimulatedEdge:
     ) -> None:
         """``samples`` is D_k; ``later`` a round and what D_k is from then on; None: it stays."""
         edge, count, seed = config.edge, len(samples), config.run.seed
-        self._config = edge
+        self._config, self._seed = edge, seed
         self.subchannels = edge.subchannels
         self.model_bits = float(edge.bits_per_parameter * parameters)
         self.devices = draw_devices(edge, count, seed)
@@ -70,7 +71,9 @@ class SimulatedEdge:
         """Work out this round's rates, times and energies."""
         edge, traced = self._config, self._traced
         cycles = self._cycles_from[max(first for first in self._cycles_from if first <= round_)]
-        devices = self.devices if traced is None else traced.at(round_)
+        devices = varied(edge, self.devices, round_, self._seed)
+        if traced is not None and traced.tells_speed:
+            devices = replace(devices, cpu_hz=traced.at(round_).cpu_hz)
         absent = np.zeros(len(devices.cpu_hz), dtype=bool) if traced is None else traced.absent(round_)
         seen = self._channel.gains(round_, devices.power_w)
         away = self._presence.away(round_) | absent
@@ -88,7 +91,7 @@ class SimulatedEdge:
             upload_joules=energy.upload_joules(devices.power_w, upload),
             reachable=snr >= 10.0 ** (edge.reachable_snr_db / 10.0),
             limits=self._limits(snr, devices, cycles),
-            mean_rate_bps=channel.mean_rate_bps(edge, mean_snr) if seen.mean_rate_bps is None else seen.mean_rate_bps,
+            mean_rate_bps=mean_rate_bps(edge, devices, seen.gain) if seen.mean_rate_bps is None else seen.mean_rate_bps,
             away=away,
             absent=absent,
             lost=seen.faded_to < 10.0 ** (-(np.inf if edge.outage_db is None else edge.outage_db) / 10.0),
