@@ -531,7 +531,8 @@ def test_a_policy_may_pick_nobody():
 def plain(state: State) -> dict[str, object]:
     """A state as values that can be compared."""
     memory = state.memory.devices, state.memory.rows(state.memory.devices)
-    return {**vars(state), "memory": memory, "tree": state.tree.to_json()}
+    best = {name: vars(best) for name, best in state.best.items()}
+    return {**vars(state), "memory": memory, "tree": state.tree.to_json(), "best": best}
 
 
 def test_stepping_twice_from_the_same_state_gives_the_same_round_and_leaves_the_state_as_it_was():

@@ -13,7 +13,7 @@ from fedclade.clustering.recent import Memory, cluster_norms
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.links import Links
-from fedclade.core.records import ClusterRecord, Event, RoundRecord, Verdict
+from fedclade.core.records import ClusterRecord, EvaluationRecord, Event, RoundRecord, Verdict
 from fedclade.core.state import State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT, Node, Tree
@@ -60,7 +60,8 @@ class Server:
         joined = [Event("joined", leaf_of[device], device) for device in new.tolist()]
         events = [*told, *joined, *_handovers(links, leaf_of), *placed, *moved, *mishaps(arrival, leaf_of)]
         events += events_of(heard, decided, arrival.heard)
-        return after, self._record(state, heard, after, arrival, decided, cost, events)
+        after, evaluation = self._evaluated(after)
+        return after, self._record(state, heard, arrival, decided, cost, events, evaluation)
 
     def initial_state(self) -> State:
         """One cluster of all devices, w0."""
@@ -179,24 +180,27 @@ class Server:
 
     # -------------------------------------------------------------------------------- the record
 
+    def _evaluated(self, state: State) -> tuple[State, EvaluationRecord | None]:
+        """How well the devices are served, in the rounds in which that is asked; the state keeps the best models."""
+        if state.round % self.config.run.evaluate_every and self.finished(state) is None:
+            return state, None
+        with self.stopwatch.measure("evaluation"):
+            found = evaluated(self.fleet, state)
+        return (state if found.objective is None else replace(state, best=found.objective.best)), found
+
     def _record(
         self,
         before: State,
         heard: State,
-        after: State,
         arrival: Arrival,
         decided: Decisions,
         asking: Cost,
         events: list[Event],
+        evaluation: EvaluationRecord | None,
     ) -> RoundRecord:
-        last = self.finished(after) is not None
-        evaluation = None
-        if after.round % self.config.run.evaluate_every == 0 or last:
-            with self.stopwatch.measure("evaluation"):
-                evaluation = evaluated(self.fleet, after)
-            events = [*events, *(Event("incident", "", detail={"what": what}) for what in evaluation.incidents)]
+        incidents = () if evaluation is None else evaluation.incidents
         return RoundRecord(
-            round=after.round,
+            round=heard.round,
             start_seconds=before.seconds,
             seconds=arrival.cost.seconds + asking.seconds,
             broadcast_seconds=arrival.broadcast_seconds,
@@ -207,7 +211,7 @@ class Server:
             links=arrival.plan.links,
             device_joules=arrival.cost.joules + asking.joules,
             clusters=[self._cluster(heard, leaf, arrival, decided) for leaf in heard.tree.leaves()],
-            events=events,
+            events=[*events, *(Event("incident", "", detail={"what": what}) for what in incidents)],
             evaluation=evaluation,
         )
 

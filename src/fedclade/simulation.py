@@ -19,8 +19,8 @@ from fedclade.core import machine
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
-from fedclade.core.records import RoundRecord
-from fedclade.core.state import CONVENTIONAL, State
+from fedclade.core.records import EvaluationRecord, RoundRecord
+from fedclade.core.state import BEST, CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT
 from fedclade.data import Population, Source, build_population, populate
@@ -163,7 +163,7 @@ def _told(parts: Parts, state: State, record: RoundRecord) -> Mapping[Metric, fl
     seen = record.evaluation
     if seen is None:
         return {}
-    return every_round(_outcome(parts, state, seen.accuracy, seen.conventional_accuracy, {}), parts.metrics)
+    return every_round(_outcome(parts, state, seen), parts.metrics)
 
 
 def _result(parts: Parts, state: State, why: str, following: Following | None) -> Result:
@@ -174,9 +174,14 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
     names, accuracy = models_by_devices(fleet, state)
     of_model = dict(zip(names, accuracy, strict=True))
     models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
-    own = evaluated(fleet, state).accuracy
+    seen = evaluated(fleet, state)
+    best = {} if seen.objective is None else seen.objective.best
+    models |= {f"{BEST}/{name}": one.model for name, one in best.items()}
     return Result(
-        outcome=replace(_outcome(parts, state, own, of_model[CONVENTIONAL], of_model), drift=following),
+        outcome=replace(
+            _outcome(parts, state, replace(seen, conventional_accuracy=of_model[CONVENTIONAL]), of_model),
+            drift=following,
+        ),
         ended_by=why,
         tensors={name: fleet.named_tensors(model) for name, model in models.items()},
         card=parts.model_card().metadata(),
@@ -187,7 +192,7 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
 
 
 def _outcome(
-    parts: Parts, state: State, accuracy: Floats, conventional: Floats, of_model: Mapping[str, Floats]
+    parts: Parts, state: State, seen: EvaluationRecord, of_model: Mapping[str, Floats] | None = None
 ) -> Outcome:
     """Where the run stands, for its metrics."""
     server, group = parts.server, parts.groups(state.round)
@@ -204,9 +209,10 @@ def _outcome(
         participation=state.participation,
         present_rounds=state.present_rounds,
         energy_joules=state.energy_joules,
-        accuracy=accuracy,
-        conventional_accuracy=conventional,
-        accuracy_of=of_model,
+        accuracy=seen.accuracy,
+        conventional_accuracy=seen.conventional_accuracy,
+        accuracy_of=of_model or {},
+        objective=seen.objective,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedclade.core.objective import Best, Objective
 from fedclade.core.tree import Tree
 from fedclade.metrics import Outcome
 from fedclade.metrics.registry import METRICS, TABLES, compared, every_round, reference, summarise
@@ -24,6 +25,11 @@ OUTCOME = Outcome(
     energy_joules=np.array([1.0, 2.0, 3.0, 4.0]),
     accuracy=np.array([0.5, 0.7, 0.9, np.nan]),  # the last device is gone
     conventional_accuracy=np.array([0.2, 0.3, 0.4, np.nan]),
+    objective=Objective(
+        1.2,
+        {"0.0": 1.0, "0.1": 1.5},
+        {"0.0": Best(8, 0.9, (0, 1), np.zeros(1)), "0.1": Best(9, 1.5, (2, 3), np.zeros(1))},
+    ),
 )
 
 
@@ -55,16 +61,22 @@ def test_every_metric_by_hand():
             "simulated_seconds": 12.5,
             "energy_joules": 10.0,
             "upload_bits": 600.0,
+            "loss": 1.2,
+            "objective": 2.5,
+            "objective_best": 2.4,
         }
     )
 
 
 def test_what_does_not_exist_is_none():
-    told = summarise(replace(OUTCOME, planted=None, tree=Tree.planted(4), accuracy=np.full(4, np.nan)))
+    silent = {"accuracy": np.full(4, np.nan), "objective": Objective(np.nan, {"0": np.inf}, {})}
+    told = summarise(replace(OUTCOME, planted=None, tree=Tree.planted(4), **silent))
     nothing = {name for name, value in told.items() if value is None}
     assert {name for name in nothing if "accuracy" not in name} == {
         "adjusted_rand_index",
         *(f"drift_{what}" for what in ("devices", "followed", "rounds")),
+        "loss",
+        "objective",
         *(f"{which}_split_{unit}" for which in ("first", "last") for unit in ("round", "seconds")),
     }
     assert {"accuracy_min", "accuracy_mean", "jain_accuracy"} <= nothing
@@ -72,8 +84,9 @@ def test_what_does_not_exist_is_none():
 
 def test_curves_are_told_only_where_there_is_a_number():
     tags = {found.tag for found in every_round(OUTCOME)}
-    assert tags == {"accuracy/min", "accuracy/mean", "accuracy/max", "accuracy/gap", "accuracy/one_model_mean"}
-    silent = replace(OUTCOME, accuracy=np.full(4, np.nan))
+    accuracies = {f"accuracy/{name}" for name in ("min", "mean", "max", "gap", "one_model_mean")}
+    assert tags == accuracies | {"loss/mean", "loss/P1"}
+    silent = replace(OUTCOME, accuracy=np.full(4, np.nan), objective=None)
     assert {found.tag for found in every_round(silent)} == {"accuracy/one_model_mean"}
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -57,7 +58,7 @@ def interrupted(interrupted_once, tmp_path) -> Path:
 
 def test_a_run_directory_holds_config_tables_checkpoint_models_and_summary_even_when_read(finished):
     assert len(open_run(finished).rounds) == 3
-    models = ("0", "0.0", "0.1", "conventional")
+    models = ("0", "0.0", "0.1", "conventional", "best/0.0", "best/0.1")
     assert set(files(finished)) - {".lock"} == {
         "config.toml",
         "machine.json",
@@ -78,6 +79,42 @@ def test_the_summary_is_one_flat_object_with_all_headline_numbers(finished):
     assert (summary["policy"], summary["seed"], summary["devices"], summary["rounds"]) == ("fair", 1, 6, 3)
     assert (summary["first_split_round"], summary["last_split_round"]) == (2, 2)
     assert (summary["clusters"], summary["adjusted_rand_index"]) == (2, 1.0)
+
+
+def test_losses_best_rounds_and_the_objective_agree_with_the_evaluations(finished):
+    run = open_run(finished)
+    data = run.devices.set_index("device")["train_samples"]
+    seen = run.evaluations.assign(weight=run.evaluations["device"].map(data))
+    rounds, found = run.rounds.set_index("round"), run.objectives.set_index(["round", "node"])
+    least: dict[str, tuple[float, int]] = {}
+    for round_, part in seen.groupby("round"):
+        assert rounds.loc[round_, "loss"] == pytest.approx(np.average(part["loss"], weights=part["weight"]))
+        expected = {}
+        for node, cluster in part.groupby("node"):
+            expected[node] = np.average(cluster["loss"], weights=cluster["weight"])
+            least[node] = min(least.get(node, (np.inf, 0)), (expected[node], round_))
+            assert tuple(found.loc[(round_, node)]) == pytest.approx((expected[node], least[node][1], least[node][0]))
+        assert rounds.loc[round_, "objective"] == pytest.approx(sum(expected.values()))
+        assert rounds.loc[round_, "objective_best"] == pytest.approx(sum(least[node][0] for node in expected))
+    last = rounds.iloc[-1]
+    for name in ("loss", "objective", "objective_best"):
+        assert run.summary[name] == pytest.approx(last[name])
+
+
+def test_the_best_rounds_model_is_kept(tmp_path):
+    run = tiny("training.learning_rate=4.0", "norm_thresholds.warmup_rounds=9", "run.rounds=6").run(tmp_path / "run")
+    last = run.objectives.iloc[-1]
+    assert last["best_round"] < 6  # such long steps overshoot
+    assert last["best_loss"] < last["loss"]
+    assert last["best_loss"] == run.rounds["loss"].min()
+    best, final = run.model("best/0"), run.model("0")
+    assert best.keys() == final.keys()
+    assert any((best[name] != final[name]).any() for name in best)
+    until_then = tiny(
+        "training.learning_rate=4.0", "norm_thresholds.warmup_rounds=9", f"run.rounds={int(last['best_round'])}"
+    ).run(tmp_path / "until-then")
+    for name, weights in until_then.model("0").items():
+        np.testing.assert_array_equal(best[name], weights)
 
 
 def test_the_summary_agrees_with_the_tables(finished):
@@ -171,7 +208,8 @@ def test_models_by_devices_is_the_accuracy_of_the_saved_models(finished):
 
 
 def test_asking_for_a_model_that_is_not_there_names_those_that_are(finished):
-    with pytest.raises(UserError, match=r"no model '0\.2'; there are: 0, 0\.0, 0\.1, conventional"):
+    there = re.escape("0, 0.0, 0.1, best/0.0, best/0.1, conventional")
+    with pytest.raises(UserError, match=rf"no model '0\.2'; there are: {there}"):
         open_run(finished).model("0.2")
 
 
@@ -353,7 +391,7 @@ DAMAGE = {
     "a page of zeros": (rewrite("run.db", lambda old: old[:8192] + bytes(4096) + old[12288:]), "run.db: damaged"),
     "emptied tables": (rewrite("run.db", lambda old: b""), "ends at round 0, before the checkpoint's 2"),
     "lost tables": (lambda folder: (folder / "run.db").unlink(), "ends at round 0, before the checkpoint's 2"),
-    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 3): run it anew"),
+    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 4): run it anew"),
     "no TOML": (rewrite("config.toml", lambda old: b"[run"), "config.toml: not valid TOML"),
     "lost config": (lambda folder: (folder / "config.toml").unlink(), "no run here (config.toml is missing)"),
 }
@@ -483,7 +521,8 @@ def test_differences_name_the_fields_and_both_values():
 
 def plain(state):
     """A state as values that can be compared."""
-    return {**vars(state), "memory": (state.memory.devices, state.memory.rows(state.memory.devices))}
+    memory = state.memory.devices, state.memory.rows(state.memory.devices)
+    return {**vars(state), "memory": memory, "best": {name: vars(best) for name, best in state.best.items()}}
 
 
 def test_a_checkpoint_restores_the_state_to_the_bit(interrupted):

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.links import Links
+from fedclade.core.objective import Objective
 from fedclade.core.timeline import Timeline
 
 Verdict: TypeAlias = Literal["go-on", "stop", "split", "stopped"]
@@ -47,6 +48,7 @@ class EvaluationRecord:
     loss: Floats
     conventional_accuracy: Floats
     incidents: tuple[str, ...] = ()  # who could not be asked, and why
+    objective: Objective | None = None  # what the losses come to
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,18 @@
 """What there is between two rounds. A value: a step makes a new state and leaves the old one as it was."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.objective import Best
 from fedclade.core.tree import Tree
 from fedclade.core.updates import HeldUpdates
 
 CONVENTIONAL = "conventional"
+BEST = "best"  # what stands before a cluster's name in that of its best model
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class State:
     present_rounds: Ints  # rounds in which the device was there
     retry: Ints  # devices whose upload was lost in the last round: they send again in the next
     method: Any  # the clustering method's own: it alone knows what is in it
+    best: Mapping[str, Best] = field(default_factory=dict)  # of every cluster: its model of the best round
 
     @property
     def devices(self) -> int:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedclade.core.arrays import Floats
+from fedclade.core.objective import assessed
 from fedclade.core.records import EvaluationRecord
 from fedclade.core.state import CONVENTIONAL, State, stack
 from fedclade.fleet.fleet import Fleet
@@ -11,16 +12,20 @@ from fedclade.fleet.questions import Evaluate
 
 def evaluated(fleet: Fleet, state: State) -> EvaluationRecord:
     """Test accuracy and loss of every device under its own model, and under the conventional one."""
-    everyone, serving, leaf_of = np.arange(state.devices), state.serving(), state.tree.leaf_of()
-    if state.conventional is None:
-        answers = fleet.ask(Evaluate(serving.models, everyone, serving.model_of))
-        answer = answers.value
-        return EvaluationRecord(leaf_of, answer.accuracy, answer.loss, answer.accuracy, answers.incidents)
-    models = np.concatenate([serving.models, state.conventional[None]])  # asked in one go: devices may be far away
-    both = np.concatenate([serving.model_of, np.full_like(everyone, len(serving.names))])
-    answers = fleet.ask(Evaluate(models, np.tile(everyone, 2), both))
-    answer, own, one = answers.value, slice(None, state.devices), slice(state.devices, None)
-    return EvaluationRecord(leaf_of, answer.accuracy[own], answer.loss[own], answer.accuracy[one], answers.incidents)
+    everyone, serving = np.arange(state.devices), state.serving()
+    models, asked, model_of = serving.models, everyone, serving.model_of
+    own = one = slice(None, state.devices)
+    if state.conventional is not None:  # asked in one go: devices may be far away
+        models = np.concatenate([models, state.conventional[None]])
+        asked = np.tile(everyone, 2)
+        model_of = np.concatenate([model_of, np.full_like(everyone, len(serving.names))])
+        one = slice(state.devices, None)
+    answers = fleet.ask(Evaluate(models, asked, model_of))
+    answer = answers.value
+    accuracy, loss = answer.accuracy[own], answer.loss[own]
+    objective = assessed(state.round, state.tree, state.models, loss, state.samples, state.best)
+    leaf_of = state.tree.leaf_of()
+    return EvaluationRecord(leaf_of, accuracy, loss, answer.accuracy[one], answers.incidents, objective)
 
 
 def models_by_devices(fleet: Fleet, state: State) -> tuple[list[str], Floats]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedclade.core.arrays import Floats, Ints
+from fedclade.core.objective import Objective
 from fedclade.core.tree import Split, Tree
 from fedclade.metrics.following import Following
 
@@ -29,6 +30,7 @@ class Outcome:
     conventional_accuracy: Floats  # the same of the one model for all
     accuracy_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
     drift: Following | None = None  # how devices whose data changed were followed; None before the run's end
+    objective: Objective | None = None  # the clusters' losses, and the best that they have had
 
     @property
     def known_accuracy(self) -> Floats:

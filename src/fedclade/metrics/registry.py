@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load
-from fedclade.metrics import cost, drift, fairness, groups
+from fedclade.metrics import cost, drift, fairness, groups, objective
 from fedclade.metrics.metric import OWN, Metric
 from fedclade.metrics.outcome import Outcome
 
 METRICS = {
     found.name: found
-    for module in (fairness, groups, drift, cost)
+    for module in (fairness, groups, drift, cost, objective)
     for found in vars(module).values()
     if isinstance(found, Metric)
 }

@@ -14,7 +14,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from fedclade.core.errors import UserError
-from fedclade.core.state import State
+from fedclade.core.objective import Best
+from fedclade.core.state import BEST, State
 from fedclade.core.tree import Tree
 from fedclade.core.updates import HeldUpdates
 from fedclade.runs.directory import STATE, write_beside, write_json
@@ -66,6 +67,7 @@ def _tensors(state: State) -> dict[str, np.ndarray]:
     remembered = state.memory.devices
     tensors: dict[str, np.ndarray] = {f"model/{name}": model for name, model in state.models.items()}
     tensors |= {"memory": state.memory.rows(remembered), "remembered": remembered}
+    tensors |= {f"{BEST}/{name}": best.model for name, best in state.best.items()}
     if state.conventional is not None:
         tensors["conventional"] = state.conventional
     return tensors
@@ -78,6 +80,9 @@ def _facts(state: State) -> dict[str, Any]:
         **{name: getattr(state, name).tolist() for name in COUNTS},
         "energy_joules": state.energy_joules.tolist(),
         "tree": state.tree.to_json(),
+        BEST: {
+            name: {"round": best.round, "loss": best.loss, "devices": best.devices} for name, best in state.best.items()
+        },
     }
 
 
@@ -92,6 +97,10 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
         memory=HeldUpdates.of(tensors["remembered"], tensors["memory"]),
         energy_joules=np.array(facts["energy_joules"]),
         method=load_method(facts["method"], _named(tensors, "method/")),
+        best={
+            name: Best(best["round"], best["loss"], tuple(best["devices"]), tensors[f"{BEST}/{name}"])
+            for name, best in facts[BEST].items()
+        },
         **{name: np.array(facts[name], dtype=np.int64) for name in COUNTS},
     )
 

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from fedclade.core.errors import UserError
+from fedclade.core.objective import Objective
 from fedclade.core.records import EvaluationRecord, RoundRecord
 from fedclade.metrics.outcome import Outcome, known
 
-FORMAT = 3  # of run.db; another one is not read
+FORMAT = 4  # of run.db; another one is not read
 SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
@@ -24,7 +25,7 @@ CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL
     REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
     asking_seconds REAL, deadline_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER, lost INTEGER,
     clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
-    conventional_accuracy_min REAL, conventional_accuracy_mean REAL);
+    conventional_accuracy_min REAL, conventional_accuracy_mean REAL, loss REAL, objective REAL, objective_best REAL);
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
     max_norm REAL, verdict TEXT, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_set INTEGER, subchannel INTEGER,
@@ -32,6 +33,8 @@ CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_s
     energy_joules REAL, missed INTEGER, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
     conventional_accuracy REAL, PRIMARY KEY (round, device));
+CREATE TABLE IF NOT EXISTS objectives (round INTEGER, node TEXT, loss REAL, best_round INTEGER, best_loss REAL,
+    PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
 CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, likeness BLOB, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS own_metrics (name TEXT PRIMARY KEY, facts TEXT);
@@ -40,7 +43,7 @@ CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, me
     device));
 """
 TABLES = tuple(re.findall(r"TABLE IF NOT EXISTS (\w+)", SCHEMA))
-PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "events", "splits", "metrics")
+PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "objectives", "events", "splits", "metrics")
 Row = dict[str, Any]
 
 
@@ -110,6 +113,7 @@ def rows_of_round(record: RoundRecord, clusters: int) -> dict[str, list[Row]]:
         "clusters": [{"round": record.round, **vars(cluster)} for cluster in record.clusters],
         "uploads": _uploads(record),
         "evaluations": [] if record.evaluation is None else _evaluations(record.round, record.evaluation),
+        "objectives": [] if record.evaluation is None else _objectives(record.round, record.evaluation.objective),
         "events": [
             {
                 "round": record.round,
@@ -135,6 +139,7 @@ def rows_of_round(record: RoundRecord, clusters: int) -> dict[str, list[Row]]:
 
 def _round(record: RoundRecord, clusters: int) -> Row:
     timeline, evaluation = record.timeline, record.evaluation
+    objective = evaluation.objective if evaluation else None
     accuracy = known(evaluation.accuracy) if evaluation else None
     conventional = known(evaluation.conventional_accuracy) if evaluation else None
     return {
@@ -159,6 +164,9 @@ def _round(record: RoundRecord, clusters: int) -> Row:
         "accuracy_max": None if accuracy is None else float(accuracy.max()),
         "conventional_accuracy_min": None if conventional is None else float(conventional.min()),
         "conventional_accuracy_mean": None if conventional is None else float(conventional.mean()),
+        "loss": None if objective is None else finite(objective.loss),
+        "objective": None if objective is None else finite(objective.now),
+        "objective_best": None if objective is None else finite(objective.least),
     }
 
 
@@ -194,6 +202,21 @@ def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
             "conventional_accuracy": float(evaluation.conventional_accuracy[device]),
         }
         for device, node in enumerate(evaluation.node)
+    ]
+
+
+def _objectives(round_: int, objective: Objective | None) -> list[Row]:
+    if objective is None:
+        return []
+    return [
+        {
+            "round": round_,
+            "node": name,
+            "loss": finite(loss),
+            "best_round": objective.best[name].round,
+            "best_loss": finite(objective.best[name].loss),
+        }
+        for name, loss in objective.losses.items()
     ]
 
 

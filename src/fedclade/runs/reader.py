@@ -91,14 +91,16 @@ class Run:
         return self.read_tree().leaves()
 
     def model(self, name: str) -> dict[str, Singles]:
-        """A node's model, or the "conventional" one, as named arrays."""
+        """A node's model, the "conventional" one, or a cluster's of its best round ("best/0.1"), as named arrays."""
         return load_file(self.model_file(name))
 
     def model_file(self, name: str) -> Path:
         """Where a model is; UserError where there is none of that name."""
-        path = self.folder / MODELS / f"{name}.safetensors"
+        models = self.folder / MODELS
+        path = models / f"{name}.safetensors"
         if not path.is_file():
-            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.safetensors")))
+            found = (p.relative_to(models).with_suffix("") for p in models.rglob("*.safetensors"))
+            known = ", ".join(sorted(each.as_posix() for each in found))
             raise UserError(f"{self.folder}: no model {name!r}; there are: {known or 'none yet'}")
         return path
 
@@ -138,6 +140,11 @@ class Run:
     def evaluations(self) -> pd.DataFrame:
         """One row an evaluated round and device."""
         return self.table("evaluations")
+
+    @property
+    def objectives(self) -> pd.DataFrame:
+        """One row an evaluated round and cluster: its loss F, and the round in which that was least (eq. 16)."""
+        return self.table("objectives")
 
     @property
     def events(self) -> pd.DataFrame:

@@ -118,7 +118,9 @@ class RunWriter:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for name, tensors in result.tensors.items():
-            save_file(dict(tensors), folder / f"{name}.safetensors", dict(result.card) or None)
+            path = folder / f"{name}.safetensors"
+            path.parent.mkdir(exist_ok=True)
+            save_file(dict(tensors), path, dict(result.card) or None)
         write_json(self.folder / TREE, outcome.tree.to_json())
         with self._db:
             self._db.execute("DELETE FROM models")

@@ -50,7 +50,7 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
     models = run.models
     by_model = {str(name): part.set_index("device")["accuracy"] for name, part in models.groupby("model")}
     drift = map(Text, drift_line(run))
-    yield Group(*_facts_of(summary, run.real), *drift, *_own(run.own_metrics, summary), Text())
+    yield Group(*_facts_of(summary, run.real), *drift, *_losses(run), *_own(run.own_metrics, summary), Text())
     yield _clusters(run, by_model, details)
     if not details and (more := len(run.leaves()) - CLUSTERS) > 0:
         yield Text(f"… and {more} more; fedclade show-run {run.folder} --details has all.\n")
@@ -108,6 +108,19 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"], details: bool) ->
             f"{100 * (after.min() - before.min()):+.1f}",
         )
     return table
+
+
+def _losses(run: Run) -> Iterator[Text]:
+    """F, P1's objective and the clusters' best rounds, on one line; none where nobody was evaluated."""
+    seen, told = run.objectives, run.rounds.dropna(subset="loss")
+    if len(seen) == 0 or len(told) == 0:
+        return
+    last, clusters = told.iloc[-1], seen[seen["round"] == seen["round"].max()]
+    best = ", ".join(f"{each.node} in round {each.best_round}" for each in clusters.itertuples())
+    yield Text(
+        f"{'Loss':<12}F = {last['loss']:.3f}; the sum over the clusters {last['objective']:.3f},"
+        f" and {last['objective_best']:.3f} with the best model of each (P1's objective): {best}"
+    )
 
 
 def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
