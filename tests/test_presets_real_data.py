@@ -18,6 +18,7 @@ SMALLER = {
     "femnist-two-class": ["run.rounds=2", "training.epochs=5"],
     "paper-femnist": ["run.rounds=2", "training.epochs=5"],
     "paper-femnist-small": ["run.rounds=2", "training.epochs=5"],
+    "paper-literal": ["run.rounds=2", "training.epochs=5"],
     "paper-cifar10": ["run.rounds=1", "run.evaluate_every=1", "population.samples=1000", "training.epochs=1"],
     "paper-cifar10-small": ["run.rounds=1", "run.evaluate_every=1"],
     "cifar10": ["run.rounds=2", "run.evaluate_every=1", "population.samples=1500", "training.epochs=1"],
@@ -51,4 +52,4 @@ def test_a_preset_runs_on_real_data(preset, real_data, tmp_path):
         averages = (np.average(round_["loss"], weights=round_["train_samples"]) for _, round_ in rounds)
         assert all(after < before for before, after in pairwise([math.log(62), *averages]))
     planted = run.devices["planted_group"].value_counts().tolist()
-    assert planted == ([20] if preset == "femnist-two-class" else [15, 5])
+    assert planted == ([20] if preset in ("femnist-two-class", "paper-literal") else [15, 5])
