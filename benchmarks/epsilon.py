@@ -7,8 +7,8 @@ sweep finds them on one seed and judges them on another.
 2. *Grid*: quantiles of the means for ε1; for ε2 those of the largest norms, and fractions of the lowest.
 3. *Runs* with every pair of them. Pairs that have decided alike so far are one run: they part in the first round in
    which the paper's rule says something else with one than with the other.
-4. *Choice*: of the pairs that split, the one whose devices end with the highest mean accuracy; of several that decide
-   alike, the middle one.
+4. *Choice*: of the pairs that split, the one that comes closest to the planted groups (adjusted Rand index, to two
+   digits); of equally close ones, the one with the highest mean accuracy; of several that decide alike, the middle one.
 5. *Judgement*, another seed: the chosen pair, the preset's own, and one model for all that never splits.
 """
 
@@ -49,10 +49,16 @@ class Ending:
     mean: float
     worst: float
 
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """The larger, the better."""
+        return round(self.rand_index, 2), self.mean, self.worst
+
     def middle(self) -> Pair:
-        """The pair with the most room on all sides: closest to the geometric mean of all."""
-        logs = np.log(np.array(self.pairs))
-        return self.pairs[int(np.abs(logs - logs.mean(axis=0)).sum(axis=1).argmin())]
+        """The pair with the most room on all sides: closest to the geometric mean of all but NEVER."""
+        pairs = [pair for pair in self.pairs if pair != NEVER] or [NEVER]
+        logs = np.log(np.array(pairs))
+        return pairs[int(np.abs(logs - logs.mean(axis=0)).sum(axis=1).argmin())]
 
     def row(self, pair: Pair | None = None) -> tuple[str, ...]:
         one, two = pair or self.middle()
@@ -156,9 +162,9 @@ def tuned(preset: str, overrides: list[str], seed: int) -> tuple[Pair, list[Endi
     """The pair of choice on one seed, and all endings, the best first."""
     sweep = Sweep(preset, overrides, seed)
     pairs = grid(sweep.trace())
-    found = sorted(sweep.endings([NEVER, *pairs]), key=lambda each: (each.mean, each.worst), reverse=True)
+    found = sorted(sweep.endings([NEVER, *pairs]), key=lambda each: each.rank, reverse=True)
     sweep.experiment.trainer.close()
-    best = next(each for each in found if NEVER not in each.pairs)
+    best = next((each for each in found if each.first_split is not None), found[0])
     return best.middle(), found
 
 
@@ -180,13 +186,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=11, help="of the sweep")
     parser.add_argument("--judge", type=int, default=12, help="seed of the judgement")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="of both")
-    parser.add_argument("--judge-set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="then only")
+    parser.add_argument("--chosen", nargs=2, type=float, metavar="ε", help="judge this pair, without a sweep")
     arguments = parser.parse_args()
-    chosen, found = tuned(arguments.preset, arguments.set, arguments.seed)
-    print(f"\n{arguments.preset}, tuned on seed {arguments.seed}, the best first:\n")
-    print(markdown(("pairs of ε", *HEAD), [(len(each.pairs), *each.row()) for each in found]))
+    if arguments.chosen:
+        chosen = (arguments.chosen[0], arguments.chosen[1])
+    else:
+        chosen, found = tuned(arguments.preset, arguments.set, arguments.seed)
+        print(f"\n{arguments.preset}, tuned on seed {arguments.seed}, the best first:\n")
+        print(markdown(("pairs of ε", *HEAD), [(len(each.pairs), *each.row()) for each in found]))
     print(f"\nchosen: ε = ({chosen[0]:g}, {chosen[1]:g}); judged on seed {arguments.judge}:\n", flush=True)
-    rows = judged(arguments.preset, [*arguments.set, *arguments.judge_set], arguments.judge, chosen)
+    rows = judged(arguments.preset, arguments.set, arguments.judge, chosen)
     print(markdown(("", *HEAD), [(name, *cells) for name, cells in rows]))
 
 

@@ -143,6 +143,12 @@ def test_of_pairs_that_decide_alike_the_middle_one_is_chosen():
     assert Ending(pairs, 2, 3, 1.0, 0.5, 0.4).middle() == (0.2, 1.0)
 
 
+def test_the_planted_groups_come_first_and_accuracy_decides_between_equals():
+    groups, accurate = Ending((NEVER,), 2, 3, 0.9, 0.5, 0.4), Ending((NEVER,), 8, 3, 0.1, 0.6, 0.4)
+    better = Ending((NEVER,), 2, 9, 0.901, 0.55, 0.1)
+    assert sorted([accurate, groups, better], key=lambda each: each.rank) == [accurate, groups, better]
+
+
 def test_the_sweep_prints_its_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["epsilon", tiny_file(tmp_path), "--seed", "1", "--judge", "2"])
     epsilon.main()
@@ -151,3 +157,8 @@ def test_the_sweep_prints_its_tables(tmp_path, monkeypatch, capsys):
     assert "judged on seed 2" in out
     rows = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| ")]
     assert rows[-3:] == ["chosen", "the preset's", "one model"]
+    monkeypatch.setattr(sys, "argv", ["epsilon", tiny_file(tmp_path), "--judge", "2", "--chosen", "0.4", "0.3"])
+    epsilon.main()
+    again = capsys.readouterr().out
+    assert "tuned on" not in again
+    assert "chosen: ε = (0.4, 0.3); judged on seed 2:" in again
