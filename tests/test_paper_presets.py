@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import epsilon
-from benchmarks.epsilon import NEVER, Ending, Sweep, grid
+from benchmarks.epsilon import NEVER, Ending, Sweep, choice, grid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,10 +143,16 @@ def test_of_pairs_that_decide_alike_the_middle_one_is_chosen():
     assert Ending(pairs, 2, 3, 1.0, 0.5, 0.4).middle() == (0.2, 1.0)
 
 
-def test_the_planted_groups_come_first_and_accuracy_decides_between_equals():
-    groups, accurate = Ending((NEVER,), 2, 3, 0.9, 0.5, 0.4), Ending((NEVER,), 8, 3, 0.1, 0.6, 0.4)
-    better = Ending((NEVER,), 2, 9, 0.901, 0.55, 0.1)
-    assert sorted([accurate, groups, better], key=lambda each: each.rank) == [accurate, groups, better]
+def test_accuracy_decides_and_the_planted_groups_where_it_hardly_differs():
+    def ending(rand_index: float, mean: float, first_split: int | None = 3) -> Ending:
+        return Ending(((0.1, 1.0),), 2, first_split, rand_index, mean, 0.4)
+
+    shattered, exact, less = ending(0.1, 0.60), ending(1.0, 0.585), ending(1.0, 0.582)
+    assert choice([shattered, exact, less]) == exact
+    assert choice([ending(0.1, 0.7), exact]) == ending(0.1, 0.7)
+    unsplit = ending(0.0, 0.9, None)
+    assert choice([unsplit, exact]) == exact
+    assert choice([unsplit]) == unsplit
 
 
 def test_the_sweep_prints_its_tables(tmp_path, monkeypatch, capsys):
