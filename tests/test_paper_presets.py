@@ -1,6 +1,7 @@
 """The paper's presets: all literal readings together, and the sweep that finds ε for the others."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -168,3 +169,12 @@ def test_the_sweep_prints_its_tables(tmp_path, monkeypatch, capsys):
     again = capsys.readouterr().out
     assert "tuned on" not in again
     assert "chosen: ε = (0.4, 0.3); judged on seed 2:" in again
+
+
+def test_the_page_names_the_sweeps_of_presets_that_are_there_and_the_pairs_that_they_have():
+    page = (Path(__file__).parents[1] / "docs" / "paper.md").read_text("utf-8")
+    swept = re.findall(r"^\.venv/bin/python -m benchmarks\.epsilon (\S+)", page, re.MULTILINE)
+    assert {"paper-femnist", "paper-femnist-small", "paper-cifar10-small"} == set(swept)
+    for preset in swept:
+        settings = configuration.load(preset).norm_thresholds
+        assert f"({settings.epsilon1}, {settings.epsilon2})" in page
