@@ -417,7 +417,8 @@ class Experiment:
         chosen = {"engine": self.engine.name, "workers": self.engine.workers}
         training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
         writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}), overwrite)
-        return self._conducted(writer, server.initial_state(), on_round, listeners)
+        heard_by = _with_calls(on_round, listeners)
+        return record_run(self, writer, server.initial_state(), heard_by, self._stop_requested)
 
     def resume(
         self, folder: str | Path, on_round: OnRound | None = None, listeners: Sequence[Listener] = ()
@@ -430,13 +431,12 @@ class Experiment:
         server, _ = self.server, self.metrics  # shows what is wrong with them before anything is written
         writer, state, spent = RunWriter.reopen(run.folder, server.initial_state(), server.method.load)
         self._stopwatch.add(spent)
-        return self._conducted(writer, state, on_round, listeners)
+        return record_run(self, writer, state, _with_calls(on_round, listeners), self._stop_requested)
 
-    def _conducted(
-        self, writer: RunWriter, state: State, on_round: OnRound | None, listeners: Sequence[Listener]
-    ) -> OpenedRun:
-        calls = [Calls(on_round)] if on_round else []
-        return record_run(self, writer, state, [*calls, *listeners], self._stop_requested)
+
+def _with_calls(on_round: OnRound | None, listeners: Sequence[Listener]) -> list[Listener]:
+    """Everybody who wants to hear of rounds: a function, if there is one, before the listeners."""
+    return [*([Calls(on_round)] if on_round else []), *listeners]
 
 
 def _edge_of(
