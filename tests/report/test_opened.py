@@ -42,8 +42,8 @@ def test_a_wrong_override_is_told_by_its_dotted_name():
 def test_a_table_that_is_not_there_is_told_with_those_that_are(run):
     line = error_line(run.table, "nope")
     assert line.endswith(
-        "no table 'nope'; there are: devices, rounds, clusters, uploads, evaluations, events, splits, own_metrics,"
-        " metrics, models"
+        "no table 'nope'; there are: devices, rounds, clusters, uploads, evaluations, objectives, events, splits,"
+        " own_metrics, metrics, models"
     )
 
 
@@ -112,12 +112,70 @@ def test_a_models_file_tells_architecture_shape_classes_and_normalisation(run):
     assert len(card["mean"]) == len(card["std"]) == 1
 
 
+RNG = np.random.default_rng(3)
+CLASSES = np.arange(60) % 3
+KINDS = {  # samples, the model that takes them, and how many means and standard deviations there are
+    "features": (RNG.normal([5.0, -3.0, 100.0, 0.0], [1.0, 2.0, 30.0, 1.0], (60, 4)) + CLASSES[:, None], "mlp", 4),
+    "volumes": (RNG.normal(2.0, 3.0, (60, 2, 3, 4, 5)).astype(np.float32), "mlp", 2),
+    "tokens": (RNG.integers(0, 20, (60, 7)), "embedding-bag", 1),
+}
+
+
+@pytest.fixture(params=KINDS)
+def other_run(request, tmp_path) -> tuple[fedclade.Experiment, Run, int]:
+    """A run with other samples than images, and how many means and standard deviations these have."""
+    samples, model, moments = KINDS[request.param]
+    facts = {"population.standardise": True, "model.name": model, "incongruence.kind": "none", "run.rounds": 1}
+    experiment = fedclade.Experiment.from_arrays(TINY, samples, CLASSES, np.arange(60) % 6, facts)
+    return experiment, experiment.run(tmp_path / "run"), moments
+
+
+def used(experiment: fedclade.Experiment, device: int) -> tuple[torch.Tensor, np.ndarray]:
+    population = experiment.population
+    mine = population.test[device]
+    return torch.from_numpy(population.images[mine]), population.labels[mine]
+
+
+def test_models_of_other_samples_than_images_are_as_ready_to_be_used(other_run):
+    experiment, run, moments = other_run
+    module, population = run.module("0"), experiment.population
+    card = json.loads(run.model_metadata("0")["fedclade"])
+    assert card["input_shape"] == list(population.images.shape[1:])
+    assert (card["mean"], card["std"]) == (list(population.mean), list(population.std))
+    assert (len(card["mean"]), card["full_scale"]) == (moments, 1.0)
+    told = run.evaluations.set_index("device")
+    for device in range(6):
+        samples, labels = used(experiment, device)
+        with torch.no_grad():
+            scores = module(samples)
+        loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels)).item()
+        assert loss == pytest.approx(told.loc[device, "loss"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_programs_take_other_samples_than_images_too(other_run, tmp_path):
+    experiment, run, _ = other_run
+    assert command("export", run.folder, "--format", "torch", "--out", tmp_path / "model.pt2").code == 0
+    samples, _ = used(experiment, 2)
+    with torch.no_grad():
+        assert torch.allclose(
+            torch.export.load(tmp_path / "model.pt2").module()(samples), run.module("0")(samples), atol=1e-5
+        )
+
+
+def test_the_model_of_a_clusters_best_round_is_as_ready_to_be_used(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run.module("best/0.1").card == run.module("0.1").card
+    assert command("export", run.folder, "--cluster", "best/0.1").out == "best-0.1.safetensors\n"
+    assert (tmp_path / "best-0.1.safetensors").is_file()
+
+
 def test_a_file_of_former_days_is_told_to_lack_that(run, tmp_path):
     shutil.copytree(run.folder, tmp_path / "old")
     file = tmp_path / "old/models/0.safetensors"
     save_file(load_file(file), file)
     assert "it was made by an older fedclade" in error_line(open_run(tmp_path / "old").module, "0")
-    assert "no model '7'; there are: 0, 0.0, 0.1, conventional" in error_line(run.module, "7")
+    assert "no model '7'; there are: 0, 0.0, 0.1, best/0.0, best/0.1, conventional" in error_line(run.module, "7")
 
 
 def test_export_writes_the_weights_with_all_that_is_needed(run, tmp_path, monkeypatch):

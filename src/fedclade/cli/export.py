@@ -20,7 +20,8 @@ class Format(StrEnum):
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN")],
     cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="whose model; or 'conventional' [default: the only cluster]")
+        str | None,
+        typer.Option(metavar="NAME", help="whose model; or 'best/NAME', 'conventional' [default: the only cluster]"),
     ] = None,
     format_: Annotated[
         Format,
@@ -36,7 +37,7 @@ def export(
     run = open_run(folder)
     name = cluster or _only(folder, [leaf.name for leaf in run.leaves()])
     source = run.model_file(name)
-    path = out or Path(f"{name}.{'pt2' if format_ is Format.torch else 'safetensors'}")
+    path = out or Path(f"{name.replace('/', '-')}.{'pt2' if format_ is Format.torch else 'safetensors'}")
     try:
         if format_ is Format.torch:
             from fedclade.models._trained import save_program
