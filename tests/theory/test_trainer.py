@@ -4,25 +4,30 @@ import numpy as np
 import pytest
 
 from data_builders import config, image_set
-from fedclade.data import populate
+from fedclade.data import Source, populate
 from fedclade.edge.latency import local_steps
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.theory.trainer import LogisticTrainer
 
 
-def parts(*, validation: float = 0.0, **training: object):
+def parts(*, validation: float = 0.0, source: Source | None = None, **training: object):
     whole = config(
         population={"source": "digits", "devices": 3, "partition": "iid", "validation_share": validation},
         model={"name": "logistic"},
         training={"epochs": 3, "batch_size": 1000, "learning_rate": 0.05, "weight_decay": 0.1, **training},
     )
-    population = populate(whole, image_set(90, 4))
+    population = populate(whole, source or image_set(90, 4))
     return whole, population, LogisticTrainer(whole, population, local_steps(whole.training, population.samples))
 
 
-def test_with_whole_batches_it_does_what_the_products_trainer_does():
-    whole, population, mine = parts(learning_rate_decay=0.5)
+TABLE = np.random.default_rng(1).normal(0.5, 2.0, (90, 1, 1, 3)).astype(np.float32)
+FEATURES = Source(TABLE, np.arange(90) % 4, 4, mean=(0.5, 0.0, 1.0), std=(2.0, 1.0, 4.0))
+
+
+@pytest.mark.parametrize("source", [None, FEATURES], ids=["images", "features"])
+def test_with_whole_batches_it_does_what_the_products_trainer_does(source):
+    whole, population, mine = parts(source=source, learning_rate_decay=0.5)
     theirs = SequentialTrainer(whole, population)
     model = theirs.initial_model()
     tensors = theirs.named_tensors(model)

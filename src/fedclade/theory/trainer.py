@@ -11,6 +11,7 @@ from fedclade.config import Config
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.random import generator
 from fedclade.data import Population
+from fedclade.data.source import standard_axes
 from fedclade.fleet.questions import Examiner, Share
 from fedclade.theory import LogisticProblem
 
@@ -97,7 +98,8 @@ class LogisticTrainer:
 
 
 def _features(population: Population) -> Floats:
-    """Images as every model of a run sees them, standardised per channel; flat, and a one for the bias."""
-    mean, std = (np.array(v).reshape(-1, 1, 1) for v in (population.mean, population.std))
+    """Samples as every model of a run sees them, standardised per channel or feature; flat, and a one for the bias."""
+    per_input = standard_axes(population.sample.shape)
+    mean, std = (np.array(v).reshape(per_input) for v in (population.mean, population.std))
     pixels = ((population.images / population.full_scale - mean) / std).reshape(len(population.images), -1)
     return np.concatenate([pixels, np.ones((len(pixels), 1))], axis=1)
