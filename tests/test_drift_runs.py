@@ -54,6 +54,15 @@ def test_models_before_the_change_are_those_of_a_run_without_it(tmp_path, drift)
     assert not np.array_equal(*later)
 
 
+def test_a_cluster_whose_data_change_looks_for_its_best_round_anew(tmp_path):
+    drift = ("incongruence.groups=[5, 1]", "drift.kind=group", "drift.round=3", "drift.share=0.5")
+    run = tiny(*drift, "clustering.method=none", "run.rounds=4").run(tmp_path / "run")
+    told = run.objectives.set_index("round")
+    assert told.loc[[3, 4], "loss"].min() > told.loc[2, "loss"]  # or else the round before would not be the best
+    assert told["best_round"].tolist()[1:3] == [2, 3]
+    assert told.loc[4, "best_loss"] == told.loc[[3, 4], "loss"].min()
+
+
 def test_devices_that_swap_are_each_other_in_all_but_radio_and_processor():
     experiment = tiny(*SWAP, *UNEVEN)
     drift, samples, edge = experiment.drift, experiment.population.samples, experiment.edge

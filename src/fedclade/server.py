@@ -13,6 +13,7 @@ from fedclade.clustering.recent import Memory, cluster_norms
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.links import Links
+from fedclade.core.objective import unchanged
 from fedclade.core.records import ClusterRecord, EvaluationRecord, Event, RoundRecord, Verdict
 from fedclade.core.state import State
 from fedclade.core.stopwatch import Stopwatch
@@ -103,6 +104,7 @@ class Server:
         roster, leaf_of = self.fleet.muster(state.round + 1), state.tree.leaf_of()
         events = [Event("incident", "", detail={"what": what}) for what in roster.incidents]
         events += [Event("drifted", leaf_of[device], device, detail) for device, detail in roster.drifted.items()]
+        state = replace(state, best=unchanged(state.best, roster.drifted))
         more = len(roster.samples) - state.devices
         if more == 0:
             return replace(state, samples=roster.samples), events

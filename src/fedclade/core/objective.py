@@ -4,7 +4,7 @@ F_k is the mean loss of device k's model on the device's *test* data, where the 
 what counts is how well a device is served. Devices weigh as much as they have data to train on, as in the models.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,11 @@ def weighted_loss(loss: Floats, samples: Ints) -> float:
     """Eq. (4): Σ_k D_k/D F_k over the devices that answered; NaN: none did."""
     told = ~np.isnan(loss)
     return float(np.average(loss[told], weights=samples[told])) if told.any() else float("nan")
+
+
+def unchanged(best: Mapping[str, Best], drifted: Collection[int]) -> dict[str, Best]:
+    """The best of the clusters none of whose members hold other data than before: of the others, F is another now."""
+    return {name: each for name, each in best.items() if not set(each.devices) & set(drifted)}
 
 
 def assessed(
