@@ -133,20 +133,21 @@ def run(cell: Cell) -> Cell:
     """The outcome of a cell; for MLPs also that of later splits, and of the best norm thresholds for the first one."""
     config = config_of(cell)
     experiment = Experiment(config)
-    outcome = _outcome(experiment)
+    outcome = outcome_of(experiment)
     if cell["groups"] in GROUPS and cell["model"] == "mlp" and cell["part"] == "all":
         population = experiment.population
         outcome["best_thresholds"] = best_thresholds(
             experiment.trainer, population.samples, population.group, outcome["rounds"]
         )
         later = Experiment(config | {"cross_evaluation": {"warmup_rounds": config["run"]["rounds"] // LATER}})
-        outcome["later_mean"] = _outcome(later)["accuracy_mean"]
+        outcome["later_mean"] = outcome_of(later)["accuracy_mean"]
         later.trainer.close()
     experiment.trainer.close()
     return cell | outcome
 
 
-def _outcome(experiment: Experiment) -> Cell:
+def outcome_of(experiment: Experiment) -> Cell:
+    """Play a run to its end: the clusters it found, and how well they serve."""
     group, first = experiment.population.group, None
     for state, record in played(experiment):  # noqa: B007 - the last ones are used below
         if first is None and len(state.tree.leaves()) > 1 and _pure(np.array(state.tree.leaf_of()), group):

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_builders import config, image_set
-from fedclade.core.updates import HeldUpdates
 from fedclade.data import populate
 from fedclade.fleet.answers import Evaluation, Paired, Survey
 from fedclade.fleet.questions import QUESTIONS, Compare, Evaluate, Question, SurveyModels, TryCut
@@ -90,39 +89,23 @@ def test_an_evaluation_sent_to_each_device_is_that_of_all_together(seed, devices
     np.testing.assert_array_equal(question.looks(answer), answer.samples)
 
 
-def cut_of(seed: int, devices: int, *, left_out: bool) -> tuple[TryCut, np.ndarray, np.ndarray]:
-    """A cut of devices into two children, whose models are made of their updates; the updates and D_k."""
-    rng = np.random.default_rng(seed)
-    start, updates = models_of(seed, 1)[0], models_of(seed + 1, devices)
-    samples, side = rng.integers(1, 9, devices).astype(np.float64), np.arange(devices) % 2 == 1
-    share = np.stack([np.where(part, samples, 0) / samples[part].sum() for part in (~side, side, side | ~side)])
-    models = (start + share @ updates).astype(np.float32)
-    own = share.T if left_out else np.zeros((devices, 3))
-    return (
-        TryCut(models, start, np.arange(devices), side, own, 3.0, HeldUpdates.of(np.arange(devices), updates)),
-        updates,
-        samples,
-    )
+def cut_of(seed: int, devices: int) -> TryCut:
+    """A cut of devices into two children, whose models, and their parent's, are made up."""
+    return TryCut(models_of(seed, 3), np.arange(devices), np.arange(devices) % 2 == 1, 3.0)
 
 
-@given(SEEDS, st.integers(2, 6), st.booleans())
-def test_a_cut_is_judged_by_models_made_without_the_judges_own_update(seed, devices, left_out):
-    examiner, (question, updates, samples) = MadeUp(seed, devices), cut_of(seed, devices, left_out=left_out)
-    answer, side = question.run(examiner), question.side
-    for device in range(devices):
-        others = (np.arange(devices) != device) | (not left_out)
-        made = [question.start.astype(np.float64)] * 3
-        for i, part in enumerate((~side & others, side & others, others)):
-            if part.any():
-                made[i] = question.start + samples[part] / samples[part].sum() @ updates[part]
-        first, second, parent = made
+@given(SEEDS, st.integers(2, 6))
+def test_a_cut_is_judged_by_models_three_times_as_far_apart_and_by_the_own_one_as_it_is(seed, devices):
+    examiner, question = MadeUp(seed, devices), cut_of(seed, devices)
+    answer, (first, second, parent) = question.run(examiner), question.models.astype(np.float64)
+    for device, other in enumerate(question.side):
         images = examiner.positions(device, "validation")
         fit = {
             name: np.exp(-examiner.scores(model, images)[1] / 2)
             for name, model in (
                 ("first", parent + 3 * (first - parent)),
                 ("second", parent + 3 * (second - parent)),
-                ("own", second if side[device] else first),
+                ("own", second if other else first),
                 ("parent", parent),
             )
         }
@@ -138,25 +121,30 @@ def test_a_cut_is_judged_by_models_made_without_the_judges_own_update(seed, devi
     assert question.models_sent == 3
 
 
-@given(SEEDS, st.integers(2, 6), st.booleans())
-def test_a_cut_sent_to_each_device_is_that_of_all_together(seed, devices, left_out):
-    examiner, (question, updates, _) = MadeUp(seed, devices), cut_of(seed, devices, left_out=left_out)
+@given(SEEDS, st.integers(2, 6))
+def test_a_cut_sent_to_each_device_is_that_of_all_together(seed, devices):
+    examiner, question = MadeUp(seed, devices), cut_of(seed, devices)
     answer, found = question.run(examiner), question.nothing(CLASSES)
     for device in range(devices):
         facts, arrays = question.part(device)
-        there = TryCut.read(json.loads(json.dumps(facts)), {**arrays, "own_update": updates[device]}, device)
+        there = TryCut.read(json.loads(json.dumps(facts)), arrays, device)
         question.take(found, device, *there.reply(there.run(examiner)))
     for name in ("preference", "gain"):
         for field, value in vars(getattr(answer, name)).items():
             np.testing.assert_allclose(getattr(getattr(found, name), field), value, atol=1e-6)
 
 
-def test_a_device_that_keeps_no_update_cannot_leave_it_out():
-    question, *_ = cut_of(1, 4, left_out=True)
-    with pytest.raises(ValueError, match="no update of this round is kept"):
-        TryCut.read(*question.part(0), 0)
-    question, *_ = cut_of(1, 4, left_out=False)
-    assert TryCut.read(*question.part(0), 0).updates is None  # it need not
+@given(SEEDS, st.integers(1, 4), st.sampled_from(["train", "validation"]))
+def test_a_survey_is_of_the_share_it_asks_about_and_sends_models_only_once(seed, devices, share):
+    examiner, models = MadeUp(seed, devices), models_of(seed, 2)
+    question = SurveyModels(models, np.arange(devices), None, share, known=True)
+    answer = question.run(examiner)
+    for device in range(devices):
+        there = SurveyModels.read(*question.part(device), device)
+        found = there.run(examiner)
+        np.testing.assert_array_equal(found.samples[0], answer.samples[device])
+        assert answer.samples[device].sum() == len(examiner.positions(device, share))
+    assert (question.models_sent, SurveyModels(models, np.arange(devices)).models_sent) == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["preference.samples", "preference.mean", "gain.squares"])
@@ -164,7 +152,7 @@ def test_a_device_that_keeps_no_update_cannot_leave_it_out():
     "wrong", [np.full(CLASSES, np.nan), np.full(CLASSES, -1), np.zeros(CLASSES + 1), np.array("a")]
 )
 def test_what_cannot_be_an_opinion_of_a_cut_is_refused_and_leaves_no_trace(name, wrong):
-    examiner, (question, *_) = MadeUp(1, 4), cut_of(1, 4, left_out=False)
+    examiner, question = MadeUp(1, 4), cut_of(1, 4)
     facts, arrays = question.reply(question.run(examiner))
     arrays |= {name: wrong}
     answer = question.nothing(CLASSES)

@@ -40,12 +40,35 @@ class CrossEvaluationConfig(Section):
     level: float = Field(
         0.0001, gt=0, lt=0.5, description="how often, at most, a cut is accepted by chance (p-value of a split test)"
     )
-    units: Literal["images", "devices"] = Field(
-        "images",
-        description="what a split test counts as independent; 'devices' also leaves each device's own update out of "
-        "the models it judges: for data in which every device differs, e.g. by writer; where labels are skewed it "
-        "finds fewer groups",
+    controls: int = Field(
+        0,
+        ge=0,
+        description="random cuts with which a cut that passed is compared, e.g. 5; 0: devices are taken to be alike "
+        "but for their groups, which writers, for one, are not",
     )
+    control_level: float = Field(
+        0.01, gt=0, lt=0.5, description="if most random cuts have such a p-value, devices differ one by one"
+    )
+    pair_level: float = Field(
+        0.02,
+        gt=0,
+        lt=0.5,
+        description="where devices differ one by one: p-value of a cut by what they say of each other",
+    )
+    crowd_level: float = Field(
+        0.01,
+        gt=0,
+        lt=0.5,
+        description="share of crowds without groups that have so wide a gap: what a gap is held against",
+    )
+    worth: float = Field(
+        0.3,
+        ge=0,
+        description="where devices differ one by one, a cut is carried out from here on: the share of the good devices "
+        "of one side do each other that the other side has not, times the square of the gap's width beside a crowd's",
+    )
+    cuts_tried: int = Field(4, ge=1, description="cuts at most that devices' opinions of each other are held against")
+    deals: int = Field(400, ge=20, description="random deals with which a cut's agreement with the answers is compared")
     patience: int = Field(10, ge=1, description="rounds without progress on held-out data after which a cluster stops")
     review_every: int = Field(
         3, ge=0, description="rounds after which devices may change, and clusters merge; 0: never"

@@ -16,7 +16,6 @@ import numpy as np
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, near_miss
-from fedclade.core.updates import HeldUpdates, Updates
 from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Survey, misfit, paired
 
 Share: TypeAlias = Literal["train", "validation", "test"]
@@ -237,84 +236,41 @@ class Compare(Question[Paired]):
 class TryCut(Question[CutOpinion]):
     """What devices think of a cut, on held-out images.
 
-    A model that contains a device's own update suits that device, whatever the cut. So each may leave its own out of
-    all that it judges, which takes nothing but its own arithmetic: row i of ``share`` is the weight of device i's
-    update in each model, to be left out; 0 leaves the models as they are. To tell the groups, the children's models
-    are set ``apart`` times as far from their parent's as they are.
+    To tell the groups, the children's models are set ``apart`` times as far from their parent's as they are.
     """
 
     models: Singles  # of the first child, the second child and their parent
-    start: Singles  # what all updates were made from
     devices: Ints
     side: Bools  # whether a device is of the second child
-    share: Floats  # device × model
     apart: float
-    updates: Updates | None = None  # the devices' own; None: they made none
     kind: ClassVar[str] = "try-cut"
 
     @property
     def models_sent(self) -> int:
-        """Two children and their parent; the model they started from the devices have."""
+        """Two children and their parent."""
         return len(self.models)
 
     def run(self, examiner: Examiner) -> CutOpinion:
-        """Four looks at each image; device by device where no two judge the same models."""
-        if not self.share.any():
-            return self._together(examiner)
-        differences, entries, labels = [], [], []
-        for entry, device in enumerate(self.devices.tolist()):
-            positions = examiner.positions(device, "validation")
-            first, second, parent = self._without_own(entry)
-            apart = [parent + np.float32(self.apart) * (child - parent) for child in (first, second)]
-            judged = (*apart, second if self.side[entry] else first, parent)
-            a, b, own, together = (misfit(examiner.scores(model, positions)[1]) for model in judged)
-            differences.append(np.stack([b - a, together - own]))
-            entries.append(np.full(len(positions), entry))
-            labels.append(examiner.labels(positions))
-        nobody = [np.zeros((2, 0))], [np.zeros(0, dtype=np.int64)]
-        values = np.concatenate([*nobody[0], *differences], axis=1)
-        of, label = (np.concatenate([*nobody[1], *parts]) for parts in (entries, labels))
-        shape = (len(self.devices), examiner.classes)
-        return CutOpinion(*(paired(each, of, label, shape) for each in values))
-
-    def _together(self, examiner: Examiner) -> CutOpinion:
-        """All devices judge the same models: each model is put to all of them at once."""
+        """Each model is put to all devices at once."""
         parent, first = self.models[2], np.zeros_like(self.devices)
         apart = parent + np.float32(self.apart) * (self.models[:2] - parent)
         models = np.concatenate([apart, self.models])
         preference = Compare(models, self.devices, first, first + 1).run(examiner)
         return CutOpinion(preference, Compare(models, self.devices, 2 + self.side, first + 4).run(examiner))
 
-    def _without_own(self, entry: int) -> Singles:
-        """The three models as they would be had this device not been heard; where it is all there is, the start."""
-        share = self.share[entry].astype(np.float32)[:, None]
-        if self.updates is None:
-            return self.models
-        own = self.updates.rows(self.devices[entry : entry + 1])
-        moved = self.models - self.start - share * own
-        return np.asarray(self.start + np.where(share < 1, moved / np.maximum(1 - share, 1e-6), 0), dtype=np.float32)
-
     def looks(self, answer: CutOpinion) -> Floats:
         """Four looks at each image."""
         return np.asarray(4.0 * answer.gain.samples.sum(axis=1))
 
     def part(self, device: int) -> Message:
-        """The models, and how much of each is the device's own doing."""
+        """The models, and the device's side."""
         (row,) = np.flatnonzero(self.devices == device)
-        facts = {"side": int(self.side[row]), "share": self.share[row].tolist(), "apart": float(self.apart)}
-        return facts, {"models": self.models, "start": self.start}
+        return {"side": int(self.side[row]), "apart": float(self.apart)}, {"models": self.models}
 
     @classmethod
     def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
-        """The same cut; the update is the one that this device keeps."""
-        own, share = arrays.get("own_update"), np.array([facts["share"]], dtype=np.float64)
-        if own is None and share.any():
-            raise ValueError("no update of this round is kept here to be left out")
-        me = np.array([device])
-        updates = None if own is None else HeldUpdates.of(me, own[None])
-        return cls(
-            arrays["models"], arrays["start"], me, np.array([bool(facts["side"])]), share, facts["apart"], updates
-        )
+        """The same cut."""
+        return cls(arrays["models"], np.array([device]), np.array([bool(facts["side"])]), facts["apart"])
 
     @staticmethod
     def reply(answer: CutOpinion) -> Message:
@@ -342,21 +298,23 @@ CUT_FIELDS = tuple(f"{which}.{field}" for which in ("preference", "gain") for fi
 
 @dataclass(frozen=True)
 class SurveyModels(Question[Survey]):
-    """Mean misfit by class of every model on training images of every device: on all, or on about so many."""
+    """Mean misfit by class of every model on a share of every device's images: on all of them, or on about so many."""
 
     models: Singles
     devices: Ints
     images: int | None = None
+    share: Share = "train"
+    known: bool = False  # the devices were sent these models in a question just before
     kind: ClassVar[str] = "survey"
 
     @property
     def models_sent(self) -> int:
-        """All of them."""
-        return len(self.models)
+        """All of them, unless they were sent before."""
+        return 0 if self.known else len(self.models)
 
     def run(self, examiner: Examiner) -> Survey:
         """Each model on the images of all devices together."""
-        whole = [examiner.positions(device, "train") for device in self.devices.tolist()]
+        whole = [examiner.positions(device, self.share) for device in self.devices.tolist()]
         labels_of = [examiner.labels(positions) for positions in whole]
         parts = [_some(*each, self.images) for each in zip(whole, labels_of, strict=True)]
         positions = np.concatenate(parts)
@@ -373,12 +331,12 @@ class SurveyModels(Question[Survey]):
 
     def part(self, device: int) -> Message:
         """All models."""
-        return {"images": self.images or 0}, {"models": self.models}
+        return {"images": self.images or 0, "share": self.share}, {"models": self.models}
 
     @classmethod
     def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
         """All models, on this device's data."""
-        return cls(arrays["models"], np.array([device]), int(facts["images"]) or None)
+        return cls(arrays["models"], np.array([device]), int(facts["images"]) or None, facts["share"])
 
     @staticmethod
     def reply(answer: Survey) -> Message:

@@ -12,12 +12,15 @@ from scipy import stats
 
 from fedclade.clustering.methods.cross_evaluation.affinity import (
     Affinity,
-    affinity_cut,
     beyond_classes,
+    completed_by_affinity,
     harmful,
+    likely_cuts,
     log_ways,
+    mutual,
     strength,
 )
+from fedclade.clustering.methods.cross_evaluation.affinity import affinity_cut as cut_of_mutual
 from fedclade.clustering.methods.cross_evaluation.belonging import Belonging
 from fedclade.config import CrossEvaluationConfig
 from fedclade.fleet.answers import Paired, Survey, paired
@@ -55,8 +58,12 @@ def others(devices: int) -> np.ndarray:
 
 
 def beyond(survey: Survey) -> tuple[np.ndarray, np.ndarray]:
-    """Every device about the models of all."""
-    return beyond_classes(survey, survey.samples, others(len(survey.samples)))
+    """Every device about the models of all: signal and weight."""
+    return beyond_classes(with_start(survey, 0.0), survey.samples, others(len(survey.samples)))[:2]
+
+
+def affinity_cut(signal: np.ndarray, weight: np.ndarray, min_size: int) -> np.ndarray | None:
+    return cut_of_mutual(*mutual(signal, weight, DEFAULTS.affinity_fits), min_size)
 
 
 def close(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> None:
@@ -335,7 +342,7 @@ def test_planted_groups_are_never_torn_whatever_their_sizes_and_labels(seed, siz
     for _ in range(1 + heard_twice):
         survey = with_start(survey_of(rng, group, noise=0.4), 9.0)
         affinity = affinity.heard(everybody, everybody, survey)
-    assert tears_no_group(affinity_cut(*affinity.among(everybody), 2), group)
+    assert tears_no_group(cut_of_mutual(*affinity.pairs(everybody), 2), group)
 
 
 @EXAMPLES
@@ -415,6 +422,27 @@ def test_of_many_devices_those_that_are_not_cut_join_their_own_kind(sizes):
     assert tears_no_group(affinity_cut(signal * asked, weight * asked, 2), group)
 
 
+@EXAMPLES
+@given(SEEDS, st.sampled_from([(10, 10), (18, 2), (14, 6), (7, 7, 6)]))
+def test_the_likely_cuts_tear_no_clear_group(seed, sizes):
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(groups_of(*sizes))
+    everybody = np.arange(len(group))
+    survey = with_start(survey_of(rng, group, alpha=5.0), 9.0)
+    affinity = Affinity.unknown(len(group), 5).heard(everybody, everybody, survey)
+    found = likely_cuts(*affinity.pairs(everybody), affinity.help(everybody, 0.0), 2)
+    assert 1 <= len(found) <= DEFAULTS.cuts_tried
+    assert all(not side[0] for side in found)
+    assert tears_no_group(found[0], group)
+
+
+def test_devices_outside_the_core_join_the_child_that_suits_them():
+    group = groups_of(6, 6)
+    pairs = mutual(*pairs_of(np.random.default_rng(5), group, gap=2.0, noise=0.5), DEFAULTS.affinity_fits)
+    core = np.array([0, 1, 2, 6, 7, 8])
+    np.testing.assert_array_equal(completed_by_affinity(core, group[core] == 1, *pairs), group == 1)
+
+
 # -------------------------------------------------------------------------------- what was said so far
 
 
@@ -430,7 +458,8 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
     unknown = Affinity.unknown(7, 5).told(np.arange(7), everything.samples)
     survey = Survey(everything.samples[devices], everything.misfit[np.ix_(devices, columns)])
     once = heard(unknown, devices, columns, survey)
-    signal, weight = beyond_classes(survey, everything.samples[columns], devices[:, None] != columns)
+    judged = with_start(survey, 9.0), everything.samples[columns], devices[:, None] != columns
+    signal, weight, *_ = beyond_classes(*judged)
     here = np.ix_(devices, columns)
     for table, expected in ((once.signal, signal), (once.weight, weight)):
         assert table.dtype == np.float32
@@ -490,7 +519,7 @@ def test_devices_that_come_later_find_what_is_known_as_it_was(seed, more):
     rng = np.random.default_rng(seed)
     affinity = heard(Affinity.unknown(4, 5), np.arange(4), np.arange(4), survey_of(rng, np.arange(4) % 2))
     grown = affinity.grown(more)
-    for name in ("signal", "weight"):
+    for name in ("signal", "weight", "effect", "gain"):
         before, after = getattr(affinity, name), getattr(grown, name)
         assert (after.shape, after.dtype) == ((4 + more, 4 + more), before.dtype)
         np.testing.assert_array_equal(after[:4, :4], before)
@@ -498,7 +527,7 @@ def test_devices_that_come_later_find_what_is_known_as_it_was(seed, more):
         assert not after[:, 4:].any()
     np.testing.assert_array_equal(grown.samples, np.r_[affinity.samples, np.zeros((more, 5))])
     np.testing.assert_array_equal(grown.harmful(), np.r_[affinity.harmful(), np.zeros(more, dtype=bool)])
-    np.testing.assert_array_equal(grown.among(np.arange(4)), affinity.among(np.arange(4)))
+    np.testing.assert_array_equal(grown.pairs(np.arange(4)), affinity.pairs(np.arange(4)))
 
 
 @given(SEEDS, st.integers(4, 8))
@@ -520,8 +549,9 @@ def test_devices_of_which_nothing_is_known_are_neither_like_nor_unlike():
 def test_among_some_devices_are_their_rows_and_columns(seed, chosen):
     rng = np.random.default_rng(seed)
     affinity = heard(Affinity.unknown(6, 5), np.arange(6), np.arange(6), survey_of(rng, np.arange(6) % 2))
+    help_ = affinity.help(np.array(chosen, dtype=np.int64), 0.0)
     for table, whole in zip(
-        affinity.among(np.array(chosen, dtype=np.int64)), (affinity.signal, affinity.weight), strict=True
+        (help_.effect, help_.gain, help_.weight), (affinity.effect, affinity.gain, affinity.weight), strict=True
     ):
         assert table.dtype == np.float64
         for row, one in enumerate(chosen):

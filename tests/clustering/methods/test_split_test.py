@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest, device_effect, group_effect
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, PairTest, SplitTest, group_effect
 from fedclade.config import CrossEvaluationConfig
 from fedclade.fleet.answers import Paired, paired
 
@@ -124,46 +124,12 @@ def test_where_the_children_hold_different_classes_each_must_prefer_its_own_mode
     assert (p_value < 1e-6) == found
 
 
-def of_devices(rng: np.random.Generator, side: np.ndarray, *, own: float, effect: float = 0.0) -> Paired:
-    """Preferences in which every device has a leaning of its own, of standard deviation ``own``."""
-    rows = np.repeat(np.arange(len(side)), 30)
-    leaning = rng.normal(0.0, own, len(side)) + effect * np.where(side, -0.5, 0.5)
-    values = leaning[rows] + rng.normal(0.0, 1.0, len(rows))
-    return paired(values, rows, rng.integers(0, 4, len(rows)), (len(side), 4))
-
-
-@pytest.mark.parametrize(("first", "second"), [(30, 30), (18, 2), (10, 10), (6, 3)])
-def test_devices_that_differ_one_by_one_are_no_groups_where_devices_are_the_units(first, second):
-    rng, side = np.random.default_rng(7), sides(first, second)
-    answers = (of_devices(rng, side, own=0.5) for _ in range(400))
-    p_values = np.array([[effect(side, each)[1] for effect in (group_effect, device_effect)] for each in answers])
-    by_images, by_devices = (p_values < 0.05).mean(axis=0)
-    assert by_images > 0.15  # images of one device are not independent
-    assert by_devices < 0.09  # 0.05, and three standard errors more
-    assert (p_values[:, 1] < 1e-3).mean() <= 0.01
-
-
-@pytest.mark.parametrize(("first", "second", "effect"), [(10, 10, 2.0), (18, 2, 3.0)])
-def test_groups_are_found_beyond_what_devices_differ_by(first, second, effect):
-    rng, side = np.random.default_rng(8), sides(first, second)
-    found = [device_effect(side, of_devices(rng, side, own=0.3, effect=effect)) for _ in range(20)]
-    assert np.mean([gain for gain, _ in found]) == pytest.approx(effect, abs=0.3)
-    assert np.median([p_value for _, p_value in found]) < 1e-4
-
-
-@given(SEEDS, st.integers(2, 6), st.integers(2, 6), st.floats(-2, 2), st.floats(0, 5))
-def test_the_effect_is_the_same_whatever_the_units(seed, first, second, effect, classes):
-    rng, side = np.random.default_rng(seed), sides(first, second)
-    answer, _ = preferences(rng, skewed(rng, first + second, alpha=5.0), side, effect=effect, classes=classes)
-    assert device_effect(side, answer)[0] == pytest.approx(group_effect(side, answer)[0], abs=1e-9)
-
-
 def test_a_child_without_held_out_images_proves_nothing():
     side, samples = sides(2, 2), np.array([[3, 3], [3, 3], [0, 0], [0, 0]])
     answer = Paired(samples, np.where(samples > 0, 1.0, 0.0), np.where(samples > 0, 1.1, 0.0))
-    assert group_effect(side, answer)[1] == device_effect(side, answer)[1] == 1.0
+    assert group_effect(side, answer)[1] == 1.0
     nothing = Paired(0 * samples, np.zeros((4, 2)), np.zeros((4, 2)))
-    assert group_effect(side, nothing)[1] == device_effect(side, nothing)[1] == 1.0
+    assert group_effect(side, nothing)[1] == 1.0
 
 
 # -------------------------------------------------------------------------------- a test of a cut
@@ -184,6 +150,16 @@ def test_a_test_is_passed_if_there_are_groups_and_one_gains_beyond_doubt_and_the
         for other, holds in ((0.05, True), (0.79, True), (0.8, False), (0.96, False)):
             assert split_test(p_parent=(one, other)).passed(at(0.001)) == (holds and one < 0.05)
             assert split_test(p_parent=(other, one)).passed(at(0.001)) == (holds and one < 0.05)
+
+
+def test_a_pair_test_weighs_the_share_of_help_that_is_lost_by_the_width_of_the_gap():
+    test, settings = PairTest(6.0, 4.0, 0.001, 0.2, 0.1), CrossEvaluationConfig()
+    assert test.worth == pytest.approx(0.45)
+    assert test.passed(settings)
+    assert not replace(test, p_group=settings.pair_level).passed(settings)
+    assert not replace(test, separation=4.0).passed(settings)  # no wider than a crowd's
+    assert not replace(test, share_lost=0.1).passed(settings)
+    assert json.loads(json.dumps(test.evidence()))["crowd"] == 4.0
 
 
 def test_one_of_many_cuts_must_be_so_much_better():

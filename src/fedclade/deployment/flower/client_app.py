@@ -56,18 +56,22 @@ def train(message: Message, context: Context) -> Message:
     me = np.array([request.device])
     (update,) = _local(request, context).train_many(request.round, arrays["models"], me, np.array([0]))
     told = {"seconds": time.perf_counter() - begun}
+    if facts["upload"]:
+        return Message(pack(told, {"update": update}), reply_to=message)
     context.state[KEPT_UPDATE] = ArrayRecord([update])
     context.state[KEPT_ROUND] = ConfigRecord({"round": request.round})
-    return Message(pack(told, {"update": update} if facts["upload"] else None), reply_to=message)
+    return Message(pack(told), reply_to=message)
 
 
 @app.train("upload")
 def upload(message: Message, context: Context) -> Message:
-    """The update I kept. I go on keeping it, to leave it out of models that I shall judge in this round."""
+    """The update I kept; after that I keep it no longer."""
     request, _, _ = unpack_request(message.content)
-    update = _kept_update(request, context)
-    if update is None:
+    kept = context.state.config_records.get(KEPT_ROUND)
+    if kept is None or kept["round"] != request.round:
         raise UserError(f"no update of round {request.round} is kept here")
+    (update,) = context.state.array_records[KEPT_UPDATE].to_numpy_ndarrays()
+    del context.state[KEPT_UPDATE], context.state[KEPT_ROUND]
     return Message(pack({"seconds": 0.0}, {"update": update}), reply_to=message)
 
 
@@ -77,9 +81,6 @@ def answer(message: Message, context: Context) -> Message:
     from fedclade.fleet.questions import find_question
 
     request, facts, arrays = unpack_request(message.content)
-    own = _kept_update(request, context)
-    if own is not None:
-        arrays["own_update"] = own
     question = find_question(str(facts.pop(QUESTION))).read(facts, arrays, request.device)
     found = question.run(_local(request, context))
     return Message(pack(*question.reply(found)), reply_to=message)
@@ -97,15 +98,6 @@ def deliver(message: Message, context: Context) -> Message:
         Path(place).parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, place, metadata={"cluster": str(facts["cluster"])})
     return Message(pack({"place": place}), reply_to=message)
-
-
-def _kept_update(request: About, context: Context) -> np.ndarray | None:
-    """The update that I made in this round, if I made one."""
-    kept = context.state.config_records.get(KEPT_ROUND)
-    if kept is None or kept["round"] != request.round:
-        return None
-    (update,) = context.state.array_records[KEPT_UPDATE].to_numpy_ndarrays()
-    return update
 
 
 def _data(request: About, context: Context) -> "tuple[Config, DeviceData]":

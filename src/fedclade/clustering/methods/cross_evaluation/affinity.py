@@ -10,22 +10,26 @@ With misfit[k, m, c] of device k's images of class c under device m's model, wei
 
     -misfit[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
 
-``strength`` is the t-value of δ, but for a factor, if groups are right; ``affinity_cut`` looks for the likeliest ones.
+``strength`` is the t-value of δ, but for a factor, if groups are right. ``likely_cuts`` looks for groups that are
+likely, and for those cuts of them that part devices most clearly (``separation``).
 """
 
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from scipy.special import gammaln
 
+from fedclade.clustering.methods.cross_evaluation.separation import Help, improved, separations
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.fleet.answers import Survey
 
 DEFAULTS = CrossEvaluationConfig()
+TABLES = ("signal", "weight", "effect", "gain")  # what is kept of every pair of devices
+DEALT_GROUPS = 6  # of more groups than these, each is set against the rest
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Affinity:
 
     signal: Singles  # K × K: row's gain by column's model beyond what classes explain, times weight
     weight: Singles
+    effect: Singles  # K × K: the same as signal, in misfit; signals are in units of what opinions of a model vary by
+    gain: Singles  # K × K: row's gain by column's model over the one all started from, in misfit, times weight
     samples: Ints  # K × classes, as the devices told; 0: not known yet
     harm: Ints  # K: surveys in a row in which a device's training made things worse for all who were asked
 
@@ -41,12 +47,14 @@ class Affinity:
     def unknown(cls, devices: int, classes: int) -> "Affinity":
         """Before anybody was asked."""
         nothing = np.zeros((devices, devices), dtype=np.float32)
-        return cls(nothing, nothing, np.zeros((devices, classes), dtype=np.int64), np.zeros(devices, dtype=np.int64))
+        counts = np.zeros((devices, classes), dtype=np.int64)
+        return cls(nothing, nothing, nothing, nothing, counts, np.zeros(devices, dtype=np.int64))
 
     def grown(self, more: int) -> "Affinity":
         """With room for devices that came since."""
         samples, harm = np.pad(self.samples, ((0, more), (0, 0))), np.pad(self.harm, (0, more))
-        return Affinity(np.pad(self.signal, (0, more)), np.pad(self.weight, (0, more)), samples, harm)
+        tables = {name: np.pad(getattr(self, name), (0, more)) for name in TABLES}
+        return Affinity(**tables, samples=samples, harm=harm)
 
     def told(self, devices: Ints, samples: Ints) -> "Affinity":
         """With the label counts of devices that answered."""
@@ -55,21 +63,29 @@ class Affinity:
         return replace(self, samples=counts)
 
     def heard(
-        self, devices: Ints, columns: Ints, survey: Survey, settings: CrossEvaluationConfig = DEFAULTS
+        self,
+        devices: Ints,
+        columns: Ints,
+        survey: Survey,
+        theirs: Ints | None = None,
+        settings: CrossEvaluationConfig = DEFAULTS,
     ) -> "Affinity":
-        """With what the devices said of the columns' models; the last model is the one that all started from."""
+        """With what the devices said of the columns' models; the last model is the one that all started from.
+
+        ``theirs``: images by class that each model was trained on, if those are not what the devices told here.
+        """
         known, others = self.told(devices, survey.samples), devices[:, None] != columns
-        harm, worse = known.harm.copy(), harmful(survey, known.samples[columns], others, settings)
+        theirs = known.samples[columns] if theirs is None else theirs
+        harm, worse = known.harm.copy(), harmful(survey, theirs, others, settings)
         if worse is not None:
             harm[columns] = np.where(worse, harm[columns] + 1, 0)
-        known, survey = replace(known, harm=harm), replace(survey, misfit=survey.misfit[:, :-1])
-        gains = beyond_classes(survey, known.samples[columns], others, settings.affinity_fits)
-        here, tables = np.ix_(devices, columns), []
-        for old, new in zip((self.signal, self.weight), gains, strict=True):
-            table = old.copy()
+        said = beyond_classes(survey, theirs, others, settings.affinity_fits)
+        here, tables = np.ix_(devices, columns), dict[str, Singles]()
+        for name, new in zip(TABLES, said, strict=True):
+            table = getattr(self, name).copy()
             table[here] = settings.affinity_kept * table[here] + new
-            tables.append(table)
-        return replace(known, signal=tables[0], weight=tables[1])
+            tables[name] = table
+        return Affinity(**tables, samples=known.samples, harm=harm)
 
     def harmful(self, settings: CrossEvaluationConfig = DEFAULTS) -> Bools:
         """Whose training makes things worse, again and again."""
@@ -77,26 +93,36 @@ class Affinity:
 
     def likeness(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> Singles:
         """How much more the training of two devices helps each other than it helps all; 1 is the most there is."""
-        close = _closeness(*_mutual(*self.among(devices), settings.affinity_fits))
+        close = _closeness(*self.pairs(devices, settings))
         np.fill_diagonal(close, 0.0)
         close /= max(np.abs(close).max(), 1e-12)
         np.fill_diagonal(close, 1.0)
         return np.asarray(close, dtype=np.float32)
 
-    def among(self, devices: Ints) -> tuple[Floats, Floats]:
-        """Signal and weight between some devices."""
+    def pairs(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> tuple[Floats, Floats]:
+        """Mutual signal and weight between some devices."""
+        signal, weight = self._among(devices, "signal", "weight")
+        return mutual(signal, weight, settings.affinity_fits)
+
+    def help(self, devices: Ints, usual: float) -> Help:
+        """The good that the training of some devices does to each other."""
+        effect, gain, weight = self._among(devices, "effect", "gain", "weight")
+        return Help(effect, gain, weight, usual)
+
+    def _among(self, devices: Ints, *names: str) -> list[Floats]:
         pair = np.ix_(devices, devices)
-        return self.signal[pair].astype(np.float64), self.weight[pair].astype(np.float64)
+        return [getattr(self, name)[pair].astype(np.float64) for name in names]
 
 
 def beyond_classes(
     survey: Survey, theirs: Ints, others: Bools, fits: int = DEFAULTS.affinity_fits
-) -> tuple[Floats, Floats]:
-    """Gain of each device by each model beyond the effects of device and class, and of model and class; and its weight.
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Gain of each device by each model beyond the effects of device and class, and of model and class: see ``TABLES``.
 
-    ``theirs``: images by class that each model was trained on; ``others``: where the model is not the device's own.
+    The survey's last model is the one that all others were made from. ``theirs``: images by class that each model was
+    trained on; ``others``: where the model is not the device's own.
     """
-    gains, weights = -survey.misfit, _in_common(survey, theirs, others)
+    gains, weights = survey.misfit[:, -1:] - survey.misfit[:, :-1], _in_common(survey, theirs, others)
     of_rows, of_columns = (np.maximum(weights.sum(axis=axis), 1e-9) for axis in (1, 0))
     columns = np.zeros_like(of_columns)
     for _ in range(fits):
@@ -105,8 +131,9 @@ def beyond_classes(
     left = gains - rows[:, None] - columns
     spread = np.sqrt((weights * left**2).sum(axis=(0, 2)) / np.maximum(weights.sum(axis=(0, 2)), 1e-9))
     nothing = 1e-9 * np.abs(gains).max(initial=1e-300)  # but rounding
-    left = np.where(spread > nothing, left.transpose(0, 2, 1) / np.maximum(spread, nothing), 0.0).transpose(0, 2, 1)
-    return (weights * left).sum(axis=2), weights.sum(axis=2)
+    scale = np.where(spread > nothing, 1 / np.maximum(spread, nothing), 0.0)
+    effect = (weights * left).sum(axis=2)
+    return effect * scale, weights.sum(axis=2), effect, (weights * gains).sum(axis=2)
 
 
 def harmful(survey: Survey, theirs: Ints, others: Bools, settings: CrossEvaluationConfig = DEFAULTS) -> Bools | None:
@@ -149,13 +176,12 @@ def strength(labels: Ints, signal: Floats, weight: Floats, fits: int = DEFAULTS.
 def affinity_cut(
     signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
 ) -> Bools | None:
-    """Membership in the second child of the best cut that was found; None if there is none.
+    """Membership in the second child of the best cut of the likeliest groups; None if there is none.
 
     The groups that are likeliest by the signal are looked for first, two or more of them, and then dealt into two
     children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
     devices those are cut about whom most is known; the others join the child that suits them better.
     """
-    signal, weight = _mutual(signal, weight, settings.affinity_fits)
     core = np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[: settings.survey_columns])
     labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size, settings)
     if labels is None:
@@ -174,12 +200,49 @@ def affinity_cut(
     return np.asarray(~side if side[0] else side)
 
 
+def likely_cuts(
+    signal: Floats, weight: Floats, help_: Help, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
+) -> list[Bools]:
+    """The cuts that part devices most clearly and lose most; a row is membership in the second child.
+
+    Groups that are likely by the mutual signal, two or more of them, are looked for first and then dealt into two
+    children: cutting in two at once would tear groups that are as far from the one child as from the other. The best
+    of these cuts are then improved device by device.
+    """
+    groups = chain(*climbed_groups(signal, weight, settings))
+    found = {side.tobytes(): side for labels in groups for side in _deals(labels) if large_enough(side, min_size)}
+    if not found:
+        return []
+    sides = np.stack(list(found.values()))
+    worth = np.maximum(separations(sides, signal, weight), 0.0) ** 2 * [help_.lost(side) for side in sides]
+    best = np.argsort(-worth, kind="stable")[: settings.cuts_tried]
+    cuts = [improved(side, signal, weight, min_size) for side in sides[best]]
+    distinct = {side.tobytes(): side for side in (~side if side[0] else side for side in cuts)}
+    return list(distinct.values())
+
+
+def completed_by_affinity(core: Ints, side: Bools, signal: Floats, weight: Floats) -> Bools:
+    """The cut of all devices, given that of the ``core``: the others join the child that suits them better."""
+    pull, mass = (np.stack([table[:, core[of]].sum(axis=1) for of in (~side, side)]) for table in (signal, weight))
+    everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0).astype(bool)
+    everyone[core] = side
+    return np.asarray(everyone)
+
+
+def _deals(labels: Ints) -> list[Bools]:
+    """The cuts of groups into two children that keep every group whole."""
+    groups = int(labels.max()) + 1
+    if groups > DEALT_GROUPS:
+        return [labels == group for group in range(groups)]
+    return [np.asarray(deal)[labels] for deal in product((False, True), repeat=groups) if not deal[0] and any(deal)]
+
+
 def large_enough(side: Bools, min_size: int) -> bool:
     """Whether both children of a cut are."""
     return bool(min(side.sum(), (~side).sum()) >= min_size)
 
 
-def _mutual(signal: Floats, weight: Floats, fits: int) -> tuple[Floats, Floats]:
+def mutual(signal: Floats, weight: Floats, fits: int) -> tuple[Floats, Floats]:
     """Signal and weight of pairs, whoever was asked about whom; the signal less each device's mean."""
     signal, weight = signal + signal.T, weight + weight.T
     total = np.maximum(weight.sum(axis=1), 1e-9)
@@ -195,17 +258,37 @@ def _closeness(signal: Floats, weight: Floats) -> Floats:
 
 
 def _likeliest(signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig) -> Ints | None:
-    """The likeliest groups found: what speaks for them, less the logarithm of the number of ways to deal devices so.
+    """The likeliest groups found: what speaks for them, less the logarithm of the number of ways to deal devices so."""
+    best, likeliest = None, -np.inf
+    for labels in climbed_groups(signal, weight, settings)[1]:
+        groups = int(labels.max()) + 1
+        if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
+            continue
+        likelihood = _likelihood(
+            labels, strength(labels, signal, weight, settings.affinity_fits), _noise(signal, weight)
+        )
+        if likelihood > likeliest:
+            best, likeliest = labels, likelihood
+    return best
 
-    Starts climb by one device at a time: average linkage, cut into two groups and more; the leading eigenvector's
-    signs; every device with the one closest to it against the rest.
+
+def _noise(signal: Floats, weight: Floats) -> float:
+    """Variance of a strength by chance; 0 where nothing was said, or too little to square."""
+    known = weight > 0  # every pair counts twice in a strength
+    return 2 * float((signal[known] ** 2 / weight[known]).mean()) if known.any() else 0.0
+
+
+def climbed_groups(
+    signal: Floats, weight: Floats, settings: CrossEvaluationConfig = DEFAULTS
+) -> tuple[list[Ints], list[Ints]]:
+    """Ways to put devices into groups, to start from; and what becomes of each by climbing one device at a time.
+
+    Starts are: average linkage, cut into two groups and more; every device with the one closest to it against the
+    rest; the leading eigenvector's signs.
     """
-    count = len(signal)
-    known = weight > 0
-    # squared; every pair counts twice in a strength
-    noise = 2 * float((signal[known] ** 2 / weight[known]).mean()) if known.any() else 0.0
-    if noise == 0:  # nothing was said, or too little to square
-        return None
+    count, noise = len(signal), _noise(signal, weight)
+    if noise == 0:
+        return [], []
     close = _closeness(signal, weight) - np.diag(np.full(count, np.inf))
     merges = linkage(
         squareform(close.max() - np.where(np.isfinite(close), close, close.max()), checks=False), "average"
@@ -216,16 +299,7 @@ def _likeliest(signal: Floats, weight: Floats, min_size: int, settings: CrossEva
     vectors = np.linalg.eigh(signal / np.sqrt(np.outer(pull, pull) + 1e-12))[1]
     pairs = np.eye(count, dtype=bool) | (np.arange(count) == close.argmax(axis=1)[:, None])
     starts += [*pairs.astype(np.int64), (vectors[:, -1] > 0).astype(np.int64)]
-    best, likeliest = None, -np.inf
-    for start in starts:
-        labels = np.unique(_climbed(start, signal, weight, noise), return_inverse=True)[1]
-        groups = int(labels.max()) + 1
-        if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
-            continue
-        likelihood = _likelihood(labels, strength(labels, signal, weight, settings.affinity_fits), noise)
-        if likelihood > likeliest:
-            best, likeliest = labels, likelihood
-    return best
+    return starts, [np.unique(_climbed(start, signal, weight, noise), return_inverse=True)[1] for start in starts]
 
 
 def _likelihood(labels: Ints, strength: float, noise: float) -> float:

@@ -140,8 +140,8 @@ class CrossEvaluation(BaseMethod):
         if round_ >= outlook.next_test and enough_heard(norms, len(leaf.devices)):
             known = proposals.surveyed(replace(state, method=known), leaf)
             tried = proposals.tried(replace(state, method=known), leaf)
-            outlook, split, note = tried.outlook, tried.split, tried.note
-            known = known.with_outlook(leaf.name, outlook)
+            known, split, note = tried.known, tried.split, tried.note
+            outlook = known.outlook(leaf, settings)
         if split is not None:
             return Verdict(known, split)
         grown = stopped is not None and loss > settings.reopen_factor * (outlook.best_loss or np.inf)

@@ -9,9 +9,16 @@ import numpy as np
 from fedclade.clustering.bipartition import bipartition
 from fedclade.clustering.criteria import cut_facts
 from fedclade.clustering.method import Conversation, NewSplit
-from fedclade.clustering.methods.cross_evaluation.affinity import Affinity, affinity_cut, large_enough
+from fedclade.clustering.methods.cross_evaluation.affinity import (
+    Affinity,
+    affinity_cut,
+    completed_by_affinity,
+    large_enough,
+    likely_cuts,
+)
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
-from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest
+from fedclade.clustering.methods.cross_evaluation.separation import matched_halves
+from fedclade.clustering.methods.cross_evaluation.split_test import PairTest, SplitTest
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
@@ -26,10 +33,19 @@ Basis: TypeAlias = Literal["affinity", "similarity"]  # whose training helps who
 
 
 @dataclass(frozen=True)
+class Guess:
+    """A cut of some devices, and what came of trying it."""
+
+    by: Basis
+    side: Bools
+    test: PairTest | SplitTest
+
+
+@dataclass(frozen=True)
 class Tried:
     """What came of trying cuts of one cluster."""
 
-    outlook: Outlook
+    known: Known
     split: NewSplit | None = None
     note: Event | None = None
 
@@ -56,15 +72,23 @@ class Proposals:
         updates = known_updates(state, self._arrival, columns).rows(columns)
         model = state.models[leaf.name][None]
         models = np.concatenate([model + np.float32(settings.survey_step) * updates, model])
-        survey = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
-        affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
-        return replace(known, affinity=affinity.heard(asked, columns, survey, settings))
+        trained_on = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
+        nothing = Affinity.unknown(state.devices, trained_on.samples.shape[1])
+        affinity = (known.affinity or nothing).heard(asked, columns, trained_on, settings=settings)
+        if settings.controls == 0:
+            return replace(known, affinity=affinity)
+        held_out = self._talk.ask(SurveyModels(models, asked, settings.survey_images, "validation", known=True))
+        beside = (known.held_out or nothing).heard(asked, columns, held_out, affinity.samples[columns], settings)
+        now = float((held_out.samples * held_out.misfit[:, -1]).sum() / max(1, held_out.samples.sum()))
+        first = now if known.first_misfit is None else known.first_misfit
+        helped = max(known.help, settings.survey_step * (first - now))
+        return replace(known, affinity=affinity, held_out=beside, first_misfit=first, help=helped)
 
     def tried(self, state: State, leaf: Node) -> Tried:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
         settings, known = self._settings, known_of(state)
         outlook = known.outlook(leaf, settings)
-        soon = replace(outlook, next_test=state.round + 1)
+        soon = known.with_outlook(leaf.name, replace(outlook, next_test=state.round + 1))
         if not self._enough_known(state, leaf):
             return Tried(soon)
         devices = recent(state, state.tree.members(leaf.name), self._clustering)
@@ -76,21 +100,72 @@ class Proposals:
             if test is None:
                 continue
             if test.passed(settings):
-                return Tried(outlook, self._split(state, leaf, devices, side, alike, by, test))
+                if known.one_by_one or self._differ_one_by_one(state, leaf, devices, side, alike):
+                    state = replace(state, method=replace(known, one_by_one=True))
+                    return self._tried_by_pairs(state, leaf, devices, alike)
+                return Tried(known, self._split(state, leaf, devices, Guess(by, side, test), alike))
             best = test if best is None or test.p_value < best.p_value else best
         if best is None:  # no cut, or none of which both sides were just heard
-            return Tried(soon if guesses else outlook.refused(state.round, leaf.born_round))
-        refused = outlook.refused(state.round, leaf.born_round, best.p_value)
-        note = Event("split-test", leaf.name, detail={"passed": False, **best.evidence()})
-        return Tried(refused, note=note)
+            return Tried(soon if guesses else self._refused(state, leaf, None).known)
+        return self._refused(state, leaf, best)
 
-    def _split(
-        self, state: State, leaf: Node, devices: Ints, side: Bools, alike: Singles, by: Basis, test: SplitTest
-    ) -> NewSplit:
-        evidence = {"by": by, **cut_facts(alike, side).evidence(), **test.evidence()}
-        affinity = known_of(state).affinity if by == "affinity" else None
+    def _refused(self, state: State, leaf: Node, test: PairTest | SplitTest | None) -> Tried:
+        """The cluster waits, and it is told why."""
+        known = known_of(state)
+        outlook = known.outlook(leaf, self._settings)
+        outlook = outlook.refused(state.round, leaf.born_round, 1.0 if test is None else test.p_value)
+        note = None if test is None else Event("split-test", leaf.name, detail={"passed": False, **test.evidence()})
+        return Tried(known.with_outlook(leaf.name, outlook), note=note)
+
+    def _differ_one_by_one(self, state: State, leaf: Node, devices: Ints, side: Bools, alike: Singles) -> bool:
+        """Whether most random halves of one side of a cut would pass as well: then groups are not all that differs."""
+        settings, affinity = self._settings, known_of(state).affinity
+        larger = np.flatnonzero(side if 2 * side.sum() > len(side) else ~side)
+        if affinity is not None:
+            alike = affinity.likeness(devices, settings)
+        draws, p_values = generator(self._config.run.seed, "control", state.round), list[float]()
+        for _ in range(settings.controls):
+            halves = matched_halves(alike[np.ix_(larger, larger)], draws)
+            test = self._test(state, leaf, devices[larger], halves)
+            p_values += [] if test is None else [test.p_group]
+        return bool(np.median(p_values or [1.0]) < settings.control_level)
+
+    def _tried_by_pairs(self, state: State, leaf: Node, devices: Ints, alike: Singles) -> Tried:
+        """Of the cuts by what devices say of each other, the worthiest is carried out if it passes."""
+        settings, known = self._settings, known_of(state)
+        guesses = self._by_pairs(state, devices)
+        sure = [test.help for _, test in guesses if test.p_value < settings.pair_level]
+        known = replace(known, help=max([known.help, *sure]))
+        passed = [(side, test) for side, test in guesses if test.passed(settings)]
+        if passed:
+            side, best = max(passed, key=lambda guess: guess[1].worth)
+            return Tried(known, self._split(state, leaf, devices, Guess("affinity", side, best), alike))
+        worthiest = max((test for _, test in guesses), key=lambda test: test.worth, default=None)
+        return self._refused(replace(state, method=known), leaf, worthiest)
+
+    def _by_pairs(self, state: State, devices: Ints) -> list[tuple[Bools, PairTest]]:
+        """The likely cuts, judged by what the devices said of one another's models.
+
+        Of many devices those are cut about whom most is known; the others join the child that suits them better.
+        """
+        settings, known, least = self._settings, known_of(state), self._clustering.min_cluster_size
+        if known.affinity is None or known.held_out is None:
+            return []
+        pairs = known.affinity.pairs(devices, settings)
+        core = np.sort(np.argsort(-pairs[1].sum(axis=1), kind="stable")[: settings.survey_columns])
+        whose, both = devices[core], (known.affinity, known.held_out)
+        guesses = []
+        for side in likely_cuts(*both[0].pairs(whose, settings), both[0].help(whose, known.help), least, settings):
+            draws = generator(self._config.run.seed, "deals", state.round)
+            test = PairTest.of(side, whose, *both, known.help, least, draws, settings)
+            guesses.append((completed_by_affinity(core, side, *pairs), test))
+        return guesses
+
+    def _split(self, state: State, leaf: Node, devices: Ints, guess: Guess, alike: Singles) -> NewSplit:
+        evidence = {"by": guess.by, **cut_facts(alike, guess.side).evidence(), **guess.test.evidence()}
+        affinity = known_of(state).affinity if guess.by == "affinity" else None
         likeness = alike if affinity is None else affinity.likeness(devices, self._settings)
-        parts = completed(state, leaf.name, devices, side)
+        parts = completed(state, leaf.name, devices, guess.side)
         return NewSplit(leaf.name, parts, evidence, (devices, likeness), self._talk.cost.seconds)
 
     def _enough_known(self, state: State, leaf: Node) -> bool:
@@ -105,7 +180,7 @@ class Proposals:
         """By what the devices said of one another's models; by the similarity of their updates, if that differs."""
         least, found = self._clustering.min_cluster_size, dict[Basis, Bools]()
         if known.affinity is not None:
-            cut = affinity_cut(*known.affinity.among(devices), least, self._settings)
+            cut = affinity_cut(*known.affinity.pairs(devices, self._settings), least, self._settings)
             if cut is not None:
                 found["affinity"] = cut
         similar = bipartition(alike, self._settings.bipartition, least)
@@ -113,7 +188,7 @@ class Proposals:
             found["similarity"] = similar
         return found
 
-    def _test(self, state: State, leaf: Node, devices: Ints, side: Bools, cuts: float) -> SplitTest | None:
+    def _test(self, state: State, leaf: Node, devices: Ints, side: Bools, cuts: float = 1.0) -> SplitTest | None:
         """Both children's models, and their parent's, on the held-out images of the devices just heard.
 
         The models are made of all members' last updates, where these are kept whole: that is for the test alone.
@@ -129,18 +204,13 @@ class Proposals:
         parts = devices[~side], devices[side], devices
         sound = [known.without_harm(part, settings) for part in parts]  # another kind looks like harm before the cut
         used = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
-        share = np.stack([_shares(state, part) for part in used])
-        start = state.models[leaf.name]
-        moves = [updates.sums(part, part * 0, of[part], 1)[0] for part, of in zip(used, share, strict=True)]
-        models = np.asarray(start + np.stack(moves), dtype=np.float32)
-        own = share[:, asked].T if settings.units == "devices" else np.zeros((len(asked), len(models)))
-        question = TryCut(models, start, asked, asked_side, own, settings.children_apart, self._arrival.updates)
-        opinion = self._talk.ask(question)
+        moves = [updates.sums(part, part * 0, _shares(state, part), 1)[0] for part in used]
+        models = np.asarray(state.models[leaf.name] + np.stack(moves), dtype=np.float32)
+        opinion = self._talk.ask(TryCut(models, asked, asked_side, settings.children_apart))
         return SplitTest.of(asked_side, opinion.preference, opinion.gain, cuts, settings)
 
 
 def _shares(state: State, devices: Ints) -> Floats:
-    """Each device's weight in a model made of the updates of these: by D_k; 0 for the others."""
-    shares = np.zeros(state.devices)
-    shares[devices] = state.samples[devices] / state.samples[devices].sum()
-    return shares
+    """Each device's weight in a model made of the updates of these: by D_k."""
+    samples = state.samples[devices]
+    return np.asarray(samples / samples.sum())

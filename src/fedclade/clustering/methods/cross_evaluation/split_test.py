@@ -1,19 +1,22 @@
 """The split test: a cut is a hypothesis, and the devices try it.
 
-Nothing here has a scale: the questions are which of two models a device's own images fit better, class by class, and
-how sure that is. So learning rate, epochs, model size and the amount of data change a test's power, not its level.
+Nothing here has a scale, so learning rate, epochs, model size and the amount of data change a test's power, not its
+level.
 
 1. *Propose.* A cut by what the devices' training images say of one another's models (``affinity``), and one by the
    similarity of the updates, for groups that hold different classes.
 2. *Test.* ``SplitTest``, on images nobody trained on. Do the two children's devices differ in which child's model
    they prefer, among images of the same class? Two models may differ class by class as much as they like, because
-   they saw different labels: if there are no groups, that is the same for the devices of both. So the level is the
-   rate of false splits by label skew and by chance alike, as long as nothing but its group makes a device differ from
-   another. Where every device is its own (a writer's hand), a device must not judge a model that contains its own
-   update, and devices, not images, are the units (``units = "devices"``). And it must pay: by its own model against
-   the parent's, one child gains beyond doubt and the other does not seem to lose. (Beside two devices of twenty the
-   others have nothing to gain.)
-3. *Wait.* After a refused cut the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n tests.
+   they saw different labels: if there are no groups, that is the same for the devices of both. And it must pay: by its
+   own model against the parent's, one child gains beyond doubt and the other does not seem to lose. (Beside two
+   devices of twenty the others have nothing to gain.)
+3. *Control*, if it is asked for (``controls``). That holds where nothing but its group makes a device differ from
+   another. Where every device is its own, as writers are, a device's own update helps its own images, and any cut
+   passes. So random cuts of one side are put to the devices, too. If these pass, devices differ one by one, and
+   ``PairTest`` decides: it asks what devices say of one another's models, never of what they had a part in. Do they
+   agree with the cut more than with random ones; is there a gap between the two sides, or is it one crowd cut in two
+   (``separation``); and how much of the help that devices of one side are to each other is lost on the other side?
+4. *Wait.* After a refused cut the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n tests.
 """
 
 from dataclasses import dataclass, replace
@@ -21,11 +24,61 @@ from typing import Any
 
 import numpy as np
 
+from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
+from fedclade.clustering.methods.cross_evaluation.separation import chance, crowd, true_separation
 from fedclade.config import CrossEvaluationConfig
-from fedclade.core.arrays import Bools, Floats
+from fedclade.core.arrays import Bools, Ints
 from fedclade.fleet.answers import Paired, p_above_zero
 
 DEFAULTS = CrossEvaluationConfig()
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """What the devices say of one another's models about a cut of them."""
+
+    separation: float  # of the two sides
+    crowd: float  # the separation of one crowd cut in two, for comparison
+    p_group: float  # of agreeing so well with held-out images by chance
+    share_lost: float  # of the good that devices of one side do each other, what does not reach the other side
+    help: float  # the good that devices of one side do each other, in misfit
+
+    @classmethod
+    def of(
+        cls,
+        side: Bools,
+        devices: Ints,
+        seen: Affinity,
+        held_out: Affinity,
+        usual: float,
+        min_size: int,
+        random: np.random.Generator,
+        settings: CrossEvaluationConfig = DEFAULTS,
+    ) -> "PairTest":
+        """Of a cut of some devices, by images trained on and by held-out ones; ``usual``: see ``Help``."""
+        pairs, apart = held_out.pairs(devices, settings), held_out.help(devices, usual)
+        separation = true_separation(side, seen.pairs(devices, settings), pairs)
+        limit = crowd(len(devices), min_size, settings.crowd_level)
+        p_value = chance(side, *pairs, settings.deals, random)
+        return cls(separation, limit, p_value, apart.lost(side), apart.within(side))
+
+    @property
+    def p_value(self) -> float:
+        """How likely a cut agrees so well with the answers by chance."""
+        return self.p_group
+
+    def passed(self, settings: CrossEvaluationConfig) -> bool:
+        """Whether there are groups, and a gap between them, and it is worth it."""
+        return self.p_value < settings.pair_level and self.worth >= settings.worth
+
+    @property
+    def worth(self) -> float:
+        """The share of help that is lost across the gap, times the square of how wide that is beside a crowd's."""
+        return (self.separation / self.crowd) ** 2 * self.share_lost
+
+    def evidence(self) -> dict[str, Any]:
+        """As plain data."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -48,8 +101,7 @@ class SplitTest:
         settings: CrossEvaluationConfig = DEFAULTS,
     ) -> "SplitTest":
         """Sum up the answers of the devices; ``side``: membership in the second child."""
-        effect = device_effect if settings.units == "devices" else group_effect
-        gain, p_value = effect(side, first_over_second, settings.shared_classes)
+        gain, p_value = group_effect(side, first_over_second, settings.shared_classes)
         (a, p_a), (b, p_b) = (_pays(own_over_parent.among(child)) for child in (~side, side))
         return cls(gain, p_value, (a, b), (p_a, p_b), cuts)
 
@@ -92,55 +144,6 @@ def group_effect(
     spread = (squares_first - n_first * mean_first**2).sum() + (squares_second - n_second * mean_second**2).sum()
     gain = float(weights @ (mean_first - mean_second) / weights.sum())
     return gain, p_above_zero(gain, float(np.sqrt(max(0.0, spread) / freedom / weights.sum())), freedom)
-
-
-def device_effect(
-    side: Bools, first_over_second: Paired, shared_classes: float = DEFAULTS.shared_classes
-) -> tuple[float, float]:
-    """The same as ``group_effect`` where the devices are the units, not their images: see ``_error``."""
-    counts, means = first_over_second.samples.astype(np.float64), first_over_second.mean
-    held = np.stack([counts[~side].sum(axis=0), counts[side].sum(axis=0)])  # images by child and class
-    share = counts / np.maximum(1, held[side.astype(int)])  # of its child's images of a class that are a device's
-    sign = np.where(side, -1.0, 1.0)[:, None]
-    if 2 * np.minimum(*held).sum() >= shared_classes * held.sum():
-        both = held[0] * held[1] / np.maximum(1, held.sum(axis=0))
-        weights = [sign * share * both / max(both.sum(), 1e-12)]
-    else:
-        equal = (held > 0) / np.maximum(1, (held > 0).sum(axis=1, keepdims=True))
-        weights = [sign * share * equal[child] * (side == child)[:, None] for child in (0, 1)]
-    freedom = int(counts.any(axis=1).sum()) - 2
-    if freedom < 1:
-        return 0.0, 1.0
-    gains = [float((each * means).sum()) for each in weights]
-    errors = [_error(side, first_over_second, each) for each in weights]
-    p_values = [p_above_zero(gain, error, freedom) for gain, error in zip(gains, errors, strict=True)]
-    return sum(gains), max(p_values)
-
-
-def _error(side: Bools, answers: Paired, weights: Floats) -> float:
-    """Standard error of Σ weight · mean over devices and classes, where the images of a device are alike.
-
-    What a device prefers differs from device to device whatever its images, so a hundred more of them do not make it
-    a hundred devices. Its variance is pooled over both children, by the method of moments, because one of them may be
-    of two devices only; that of the images is the one within each device's classes.
-    """
-    counts, sums, squares = answers.sums()
-    images = counts.sum(axis=1)
-    cells = np.count_nonzero(counts)
-    within = (squares - sums**2 / np.maximum(1, counts)).sum()
-    of_images = max(0.0, float(within)) / max(1.0, counts.sum() - cells)
-    leaning, spare, expected = 0.0, -2.0, 0.0
-    for child in (~side, side):
-        mine, held = counts[child], counts[child].sum(axis=0)
-        usual = sums[child].sum(axis=0) / np.maximum(1, held)
-        size = images[child]
-        leaning += float(((sums[child] - mine * usual).sum(axis=1) ** 2 / np.maximum(1, size)).sum())
-        spare += np.count_nonzero(size)
-        expected += size.sum() - (size**2).sum() / max(1.0, size.sum())
-    of_devices = max(0.0, leaning - of_images * spare) / max(expected, 1e-12)
-    shares = weights.sum(axis=1) ** 2
-    variance = of_devices * shares.sum() + of_images * (weights**2 / np.maximum(1, counts)).sum()
-    return float(np.sqrt(variance))
 
 
 def _pays(own_over_parent: Paired) -> tuple[float, float]:
