@@ -1,6 +1,7 @@
 """Whole runs of presets on real data: the planted groups are found, and where there are none, nothing splits."""
 
 import pytest
+from benchmarks import writers as by_writer
 from benchmarks.random_cuts import measured
 
 from fedclade import run
@@ -81,3 +82,12 @@ def test_rotated_writers_are_parted_from_the_others_and_not_from_each_other(real
     rotated = ("population.devices=20", "incongruence.kind=rotate", "incongruence.groups=[18,2]")
     finished = writers(real_data, tmp_path, *rotated)
     assert (finished.summary["clusters"], finished.summary["adjusted_rand_index"]) == (2, 1.0)
+
+
+def test_the_benchmark_of_writers_tells_what_became_of_a_population(real_data, monkeypatch):
+    monkeypatch.setenv("FEDCLADE_DATA", str(real_data))
+    cell = next(by_writer.cells(8, 51)) | {"controls": 5}
+    done = by_writer.run(cell)
+    assert by_writer.row(done)[:4] == ("8", "none", "all", "51")
+    assert by_writer.right(done | {"clusters": 1})
+    assert not by_writer.right(done | {"clusters": 2, "accuracy_min": done["one_model_min"] - 0.02})
