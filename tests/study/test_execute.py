@@ -102,9 +102,17 @@ FAILING = """
 import os
 import numpy as np
 from fedclade import UserError
+from fedclade.server import Server
+
+def out_of_luck(*_, **__):
+    raise RuntimeError("out of luck")
 
 def crashes(situation):
-    raise RuntimeError("out of luck")
+    Server._evaluated = out_of_luck  # not in the policy itself, which is the user's own
+    return np.arange(situation.devices)
+
+def fails(situation):
+    out_of_luck()
 
 def refuses(situation):
     raise UserError("custom.step = 3: must be less")
@@ -123,13 +131,16 @@ def stops(situation):
 @pytest.mark.slow
 def test_real_runs_that_fail_each_tell_their_kind(tmp_path, monkeypatch):
     stand_in_folder_with(monkeypatch, tmp_path, "failing", FAILING)
-    policies = ["fair", *(f"failing:{name}" for name in ("crashes", "refuses", "dies", "stops"))]
+    policies = ["fair", *(f"failing:{name}" for name in ("crashes", "fails", "refuses", "dies", "stops"))]
     config = configuration.load(TINY, {"compare.seeds": 1, "compare.policies": policies})
     jobs = prepare(config, tmp_path / "mine")
     failed = {job.contender: failure for job, failure in carry_out(jobs, 2).items()}
     assert failed.pop("failing:dies").kind == "died"
     assert failed == {
         "failing:crashes": Failure("crashed", "RuntimeError: out of luck", 1),
+        "failing:fails": Failure(
+            "user-error", "policy 'failing:fails': fails in round 1: RuntimeError: out of luck", 2
+        ),
         "failing:refuses": Failure("user-error", "custom.step = 3: must be less", 2),
         "failing:stops": Failure("interrupted", "stopped by a signal; all finished rounds are kept", 143),
     }
@@ -137,3 +148,4 @@ def test_real_runs_that_fail_each_tell_their_kind(tmp_path, monkeypatch):
     first, second, *_ = (jobs[1].folder / "failure.txt").read_text("utf-8").splitlines()
     assert first == "crashed: RuntimeError: out of luck (exit code 1)"
     assert second == "Traceback (most recent call last):"
+    assert "in out_of_luck" in (jobs[2].folder / "failure.txt").read_text("utf-8")  # for whoever wrote the policy
