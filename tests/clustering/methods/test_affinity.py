@@ -440,7 +440,7 @@ def test_devices_outside_the_core_join_the_child_that_suits_them():
     group = groups_of(6, 6)
     pairs = mutual(*pairs_of(np.random.default_rng(5), group, gap=2.0, noise=0.5), DEFAULTS.affinity_fits)
     core = np.array([0, 1, 2, 6, 7, 8])
-    np.testing.assert_array_equal(completed_by_affinity(core, group[core] == 1, *pairs), group == 1)
+    np.testing.assert_array_equal(completed_by_affinity(core, group[core], *pairs), group)
 
 
 # -------------------------------------------------------------------------------- what was said so far

@@ -182,17 +182,13 @@ def affinity_cut(
     children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
     devices those are cut about whom most is known; the others join the child that suits them better.
     """
-    core = np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[: settings.survey_columns])
+    core = best_known(weight, settings)
     labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size, settings)
     if labels is None:
         return None
-    groups = range(labels.max() + 1)
-    pull, mass = (
-        np.stack([table[:, core[labels == group]].sum(axis=1) for group in groups]) for table in (signal, weight)
-    )
-    everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0)
-    everyone[core] = labels
-    deals = [np.asarray(deal)[everyone] for deal in product((False, True), repeat=len(groups)) if not deal[0]]
+    groups = int(labels.max()) + 1
+    everyone = completed_by_affinity(core, labels, signal, weight)
+    deals = [np.asarray(deal)[everyone] for deal in product((False, True), repeat=groups) if not deal[0]]
     deals = [side for side in deals if large_enough(side, min_size)]
     if not deals:
         return None
@@ -221,11 +217,19 @@ def likely_cuts(
     return list(distinct.values())
 
 
-def completed_by_affinity(core: Ints, side: Bools, signal: Floats, weight: Floats) -> Bools:
-    """The cut of all devices, given that of the ``core``: the others join the child that suits them better."""
-    pull, mass = (np.stack([table[:, core[of]].sum(axis=1) for of in (~side, side)]) for table in (signal, weight))
-    everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0).astype(bool)
-    everyone[core] = side
+def best_known(weight: Floats, settings: CrossEvaluationConfig = DEFAULTS) -> Ints:
+    """Of many devices those about whom most is known: these are cut first."""
+    return np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[: settings.survey_columns])
+
+
+def completed_by_affinity(core: Ints, labels: Ints, signal: Floats, weight: Floats) -> Ints:
+    """The groups of all devices, given those of the ``core``: the others join the group that suits them best."""
+    groups = range(int(labels.max()) + 1)
+    pull, mass = (
+        np.stack([table[:, core[labels == group]].sum(axis=1) for group in groups]) for table in (signal, weight)
+    )
+    everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0)
+    everyone[core] = labels
     return np.asarray(everyone)
 
 
@@ -259,14 +263,12 @@ def _closeness(signal: Floats, weight: Floats) -> Floats:
 
 def _likeliest(signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig) -> Ints | None:
     """The likeliest groups found: what speaks for them, less the logarithm of the number of ways to deal devices so."""
-    best, likeliest = None, -np.inf
+    best, likeliest, noise = None, -np.inf, _noise(signal, weight)
     for labels in climbed_groups(signal, weight, settings)[1]:
         groups = int(labels.max()) + 1
         if groups == 1 or (groups == 2 and not large_enough(labels == 1, min_size)):
             continue
-        likelihood = _likelihood(
-            labels, strength(labels, signal, weight, settings.affinity_fits), _noise(signal, weight)
-        )
+        likelihood = _likelihood(labels, strength(labels, signal, weight, settings.affinity_fits), noise)
         if likelihood > likeliest:
             best, likeliest = labels, likelihood
     return best

@@ -12,6 +12,7 @@ from fedclade.clustering.method import Conversation, NewSplit
 from fedclade.clustering.methods.cross_evaluation.affinity import (
     Affinity,
     affinity_cut,
+    best_known,
     completed_by_affinity,
     large_enough,
     likely_cuts,
@@ -120,6 +121,8 @@ class Proposals:
     def _differ_one_by_one(self, state: State, leaf: Node, devices: Ints, side: Bools, alike: Singles) -> bool:
         """Whether most random halves of one side of a cut would pass as well: then groups are not all that differs."""
         settings, affinity = self._settings, known_of(state).affinity
+        if settings.controls == 0:
+            return False
         larger = np.flatnonzero(side if 2 * side.sum() > len(side) else ~side)
         if affinity is not None:
             alike = affinity.likeness(devices, settings)
@@ -152,13 +155,13 @@ class Proposals:
         if known.affinity is None or known.held_out is None:
             return []
         pairs = known.affinity.pairs(devices, settings)
-        core = np.sort(np.argsort(-pairs[1].sum(axis=1), kind="stable")[: settings.survey_columns])
+        core = best_known(pairs[1], settings)
         whose, both = devices[core], (known.affinity, known.held_out)
         guesses = []
         for side in likely_cuts(*both[0].pairs(whose, settings), both[0].help(whose, known.help), least, settings):
             draws = generator(self._config.run.seed, "deals", state.round)
             test = PairTest.of(side, whose, *both, known.help, least, draws, settings)
-            guesses.append((completed_by_affinity(core, side, *pairs), test))
+            guesses.append((completed_by_affinity(core, side.astype(np.int64), *pairs) == 1, test))
         return guesses
 
     def _split(self, state: State, leaf: Node, devices: Ints, guess: Guess, alike: Singles) -> NewSplit:
