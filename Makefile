@@ -10,7 +10,7 @@ endif
 NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
   tests/test_models.py tests/test_server.py tests/study/test_statistics.py
 
-.PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage lint bench clean
+.PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage docs lint bench clean
 
 run: .venv/installed
 	$(BIN)/fedclade run quickstart
@@ -49,11 +49,16 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, into docs/_build/html; a warning is an error.
+docs: .venv/installed
+	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* docs/_build
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

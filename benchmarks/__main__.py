@@ -18,7 +18,9 @@ def main() -> None:
     parser.add_argument(
         "--skip", metavar="TEXT", help='round: without such settings, e.g. "2 threads" on a busy machine'
     )
-    parser.add_argument("--page", type=Path, help="put the tables into their places in this page: docs/benchmarks.md")
+    parser.add_argument(
+        "--page", type=Path, help="put the tables into their places in this page: docs/results/benchmarks.md"
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)

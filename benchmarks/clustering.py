@@ -2,7 +2,7 @@
 
 One and the same config for every population: only what a user's situation would change does change (data, model,
 learning rate, epochs, groups, label skew, sizes, who takes part). Results are appended to a file as they come, so that
-the grid can be stopped and gone on with; ``--page`` puts its tables into docs/clustering.md.
+the grid can be stopped and gone on with; ``--page`` puts its tables into docs/explanation/clustering.md.
 """
 
 import argparse
@@ -279,7 +279,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells with this in their name")
     parser.add_argument("--seed", type=int, default=1, help="of the populations; the page's is 1")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "clustering.jsonl")
-    parser.add_argument("--page", type=Path, help="put the tables into their place in this page: docs/clustering.md")
+    parser.add_argument(
+        "--page", type=Path, help="put the tables into their place in this page: docs/explanation/clustering.md"
+    )
     arguments = parser.parse_args()
     path: Path = arguments.results
     path.parent.mkdir(parents=True, exist_ok=True)

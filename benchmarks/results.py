@@ -1,6 +1,7 @@
-"""Put comparisons into docs/results.md: ``python -m benchmarks.results DIR ...``, directories of ``fedclade compare``.
+"""Put comparisons into their page: ``python -m benchmarks.results DIR ...``, directories of ``fedclade compare``.
 
-Tables go between the marks that bear the directory's name, the figures that the page shows into docs/results/.
+Tables go into docs/results/paper-experiments.md, between the marks that bear the directory's name, and the figures that
+this page shows go beside it.
 """
 
 import argparse
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.machine import around
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "paper-experiments.md"
 TABLES = ("accuracy", "fairness", "speed", "cost", "accuracy-difference", "fairness-difference")
 
 
@@ -26,10 +27,8 @@ def put(folder: Path, page: Path) -> None:
     before, after = around(page, folder.name)
     tables = "\n".join((folder / "tables" / f"{name}.md").read_text("utf-8") for name in TABLES)
     page.write_text(f"{before}\n{tables}\n{after}", "utf-8")
-    for name in re.findall(rf"\(results/{re.escape(folder.name)}-([\w-]+)\.png\)", before + after):
-        target = page.parent / "results" / f"{folder.name}-{name}.png"
-        target.parent.mkdir(exist_ok=True)
-        shutil.copyfile(folder / "figures" / f"{name}.png", target)
+    for name in re.findall(rf"\({re.escape(folder.name)}-([\w-]+)\.png\)", before + after):
+        shutil.copyfile(folder / "figures" / f"{name}.png", page.with_name(f"{folder.name}-{name}.png"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/architecture.md names only what exists, and leaves out no room, no example and no layer."""
+"""docs/explanation/architecture.md names only what exists, and leaves out no room, no example and no layer."""
 
 import ast
 import operator
@@ -18,7 +18,7 @@ from tiny_runs import fedclade as run_command
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(fedclade.__file__).parent
-PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
 PROSE = re.sub(r"^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
 NAMED = set(re.findall(r"`([^`\n]+)`", PROSE))
 ONLY_IN_RUNS = {"messages.jsonl", "latencies.csv", "devices.json"}  # files of a run on real devices
@@ -85,11 +85,13 @@ def test_the_layers_are_those_of_the_import_contract():
 def test_every_example_is_in_the_table_of_what_can_be_added():
     examples = {path.name for path in (ROOT / "examples").glob("own_*.py")}
     assert len(examples) >= 6
-    linked = set(re.findall(r"\]\(\.\./examples/(\w+\.py)\)", section("To add X, write this one file")))
+    linked = set(re.findall(r"\]\(\.\./\.\./examples/(\w+\.py)\)", section("To add X, write this one file")))
     assert linked == examples
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/clustering.md", "examples/README.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/explanation/architecture.md", "docs/explanation/clustering.md", "examples/README.md"]
+)
 def test_every_link_leads_somewhere(page):
     text = (ROOT / page).read_text("utf-8")
     targets = set(re.findall(r"\]\((?!https?:)([^)#]+)", text))
@@ -98,7 +100,7 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_the_picture_has_the_steps_of_the_server_in_their_order():
-    texts = ElementTree.parse(ROOT / "docs" / "round.svg").iter("{http://www.w3.org/2000/svg}text")
+    texts = ElementTree.parse(ROOT / "docs" / "explanation" / "round.svg").iter("{http://www.w3.org/2000/svg}text")
     steps = [text.text.split(", ") for text in texts if text.get("class") == "step" and text.text != "fleet.ask"]
     shown = [name.split(".")[-1] for names in steps for name in names if " " not in name]
     source = (PACKAGE / "server.py").read_text("utf-8")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 def benchmark(folder: Path, name: str) -> tuple[object, str]:
     """The results of one, and its table."""
     page = folder / "page.md"
-    page.write_text((ROOT / "docs" / "benchmarks.md").read_text("utf-8"), "utf-8")
+    page.write_text((ROOT / "docs" / "results" / "benchmarks.md").read_text("utf-8"), "utf-8")
     words = [sys.executable, "-m", "benchmarks", name, "--quick", "--no-peers", "--out", folder, "--page", page]
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
     whole = json.loads((folder / f"{name}.json").read_text())
@@ -32,14 +32,14 @@ def test_a_comparisons_tables_and_figures_find_their_place_in_the_page(tmp_path)
     (folder / "figures").mkdir()
     (folder / "figures" / "race-K20.png").write_bytes(b"picture")
     page.parent.mkdir()
-    page.write_text("before\n<!-- small -->\nold\n<!-- end of small -->\n![race](results/small-race-K20.png)\n")
+    page.write_text("before\n<!-- small -->\nold\n<!-- end of small -->\n![race](small-race-K20.png)\n")
     put(folder, page)
     text = page.read_text()
     put(folder, page)
     assert page.read_text() == text
     assert "old" not in text
     assert text.startswith("before\n<!-- small -->\n\n**accuracy**\n")
-    assert (page.parent / "results" / "small-race-K20.png").read_bytes() == b"picture"
+    assert (page.parent / "small-race-K20.png").read_bytes() == b"picture"
     with pytest.raises(SystemExit, match="no place for other"):
         put(tmp_path / "other", page)
 
@@ -85,7 +85,7 @@ def test_a_wrong_word_is_refused(word, complaint):
 @pytest.mark.slow
 def test_the_grid_of_populations_goes_on_where_it_stopped_and_puts_its_tables_into_the_page(tmp_path):
     page, results = tmp_path / "page.md", tmp_path / "grid.jsonl"
-    page.write_text((ROOT / "docs" / "clustering.md").read_text("utf-8"), "utf-8")
+    page.write_text((ROOT / "docs" / "explanation" / "clustering.md").read_text("utf-8"), "utf-8")
     cells = "digits mlp; disjoint classes, 3 groups; α = 1.0; equal; E = 5, η × 1; all"
     words = [sys.executable, "-m", "benchmarks.clustering", "--only", cells, "--results", results, "--page", page]
     first, second = (subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Runs in which devices' data change: what is trained, asked, told and resumed; and what docs/drift.md says."""
+"""Runs in which devices' data change: what is trained, asked, told and resumed; and what docs/how-to/drift.md says."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from fedclade.report.terminal import spans
 from tiny_runs import digits, fedclade, outcome, tiny
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "drift.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "drift.md").read_text("utf-8")
 GROUP = ("drift.kind=group", "drift.round=2", "drift.share=0.4")
 SWAP = ("drift.kind=swap", "drift.round=2", "drift.share=0.4")
 UNEVEN = ("population.sizes=power-law", "population.max_samples=100")

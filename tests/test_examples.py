@@ -78,7 +78,7 @@ def test_the_command_in_a_docstring_works_from_the_examples_folder(tmp_path, fil
 
 # -------------------------------------------------------------------------------- own data, own model
 
-DOCS = EXAMPLES.parent / "docs"
+DOCS = EXAMPLES.parent / "docs" / "how-to"
 OWN_DATA = ("population.source=own_data:two_groups", "population.devices=12", "incongruence.kind=none")
 FAST = ("--set", "run.rounds=1", "--set", "run.report=false")
 

@@ -49,7 +49,7 @@ def test_a_preset_of_the_paper_uses_the_papers_rule_and_all_data_unless_it_is_sm
 
 
 def test_paper_literal_leaves_out_no_literal_reading_that_has_a_setting():
-    """Those that docs/paper.md names; ε and what a population is are the text's own to choose."""
+    """Those that docs/explanation/paper.md names; ε and what a population is are the text's own to choose."""
     config = configuration.load("paper-literal")
     told = {name: value for name, value, _ in configuration.fields_of(config)}
     literal = {
@@ -172,7 +172,7 @@ def test_the_sweep_prints_its_tables(tmp_path, monkeypatch, capsys):
 
 
 def test_the_page_names_the_sweeps_of_presets_that_are_there_and_the_pairs_that_they_have():
-    page = (Path(__file__).parents[1] / "docs" / "paper.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "explanation" / "paper.md").read_text("utf-8")
     swept = re.findall(r"^\.venv/bin/python -m benchmarks\.epsilon (\S+)", page, re.MULTILINE)
     assert {"paper-femnist", "paper-femnist-small", "paper-cifar10-small"} == set(swept)
     for preset in swept:

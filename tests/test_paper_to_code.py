@@ -1,4 +1,4 @@
-"""docs/paper-to-code.md, held to the code it names and, where the paper's source is there, to the paper's numbers."""
+"""docs/reference/paper-to-code.md, held to the code it names and, where its source is there, to the paper's numbers."""
 
 import operator
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs" / "paper-to-code.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "reference" / "paper-to-code.md").read_text("utf-8")
 PLACE = re.compile(r"`([\w.]+):([\w.]+)`")
 
 

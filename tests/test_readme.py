@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import fedclade
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/paper.md", "docs/clustering.md", "docs/progress.md")
+PAGES = ("README.md", "docs/explanation/paper.md", "docs/explanation/clustering.md", "docs/how-to/progress.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -24,7 +24,7 @@ def commands(page: str) -> list[list[str]]:
 
 def test_the_pages_have_commands_to_try():
     assert len(commands("README.md")) >= 6
-    assert len(commands("docs/paper.md")) >= 3
+    assert len(commands("docs/explanation/paper.md")) >= 3
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_every_command_of_a_page_works(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [*PAGES, "docs/results.md"])
+@pytest.mark.parametrize("page", [*PAGES, "docs/results/paper-experiments.md"])
 def test_every_command_of_a_page_that_needs_real_data_works(page, real_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for words in filter(needs_data, commands(page)):
@@ -69,7 +69,7 @@ def test_every_make_target_the_pages_name_is_there():
     makefile = (ROOT / "Makefile").read_text("utf-8")
     named = {
         target
-        for page in (*PAGES, "CONTRIBUTING.md", "docs/benchmarks.md")
+        for page in (*PAGES, "CONTRIBUTING.md", "docs/results/benchmarks.md")
         for block in blocks(page, "sh")
         for target in re.findall(r"^make ([a-z-]+)", block, re.MULTILINE)
     }

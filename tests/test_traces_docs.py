@@ -1,4 +1,4 @@
-"""What docs/traces.md and the example of traces tell the reader to do works as it stands there, on fewer rounds."""
+"""What docs/how-to/traces.md and the example of traces tell the reader to do works as it stands, on fewer rounds."""
 
 import json
 import pickle
@@ -18,7 +18,7 @@ from fedclade.core.errors import Interrupted
 from tiny_runs import fedclade, refusal, tiny, tiny_file
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "traces.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "traces.md").read_text("utf-8")
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 COMMANDS = [shlex.split(line, comments=True) for line in LINES]
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -160,8 +160,14 @@ def test_a_trace_from_fedscale_gives_the_seconds_that_fedscale_would(reader):
 @pytest.mark.parametrize(
     ("content", "right"),
     [
-        (b"\x80\x04\x95", "must be JSON; a pickle is not read, because that runs code in it: see docs/traces.md"),
-        (b"device,round\n", "must be JSON; a pickle is not read, because that runs code in it: see docs/traces.md"),
+        (
+            b"\x80\x04\x95",
+            "must be JSON; a pickle is not read, because that runs code in it: see docs/how-to/traces.md",
+        ),
+        (
+            b"device,round\n",
+            "must be JSON; a pickle is not read, because that runs code in it: see docs/how-to/traces.md",
+        ),
         (b"[1, 2]", 'must be an object of clients: {"1": {…}, "2": {…}, …}'),
         (b"{}", 'must be an object of clients: {"1": {…}, "2": {…}, …}'),
         (b'{"1": {"computation": 1}}', "client 1: communication = None: must be a number above 0"),

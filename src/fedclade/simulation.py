@@ -247,7 +247,7 @@ class Experiment:
         Asked now and then whether the run is to stop.
     devices : list of devices, pandas frame, Hugging Face data set or Source
         What each device holds, instead of what ``population.source`` names. A device of a list is a pair (x, y) of
-        arrays or tensors, or a torch ``Dataset`` of such pairs. See docs/own-data.md.
+        arrays or tensors, or a torch ``Dataset`` of such pairs. See docs/how-to/own-data.md.
 
     >>> from fedclade import Experiment
     >>> Experiment("quickstart", overrides=["run.seed=7"]).config.run.seed

@@ -12,7 +12,7 @@ from fedclade import open_run
 from tiny_runs import fedclade, refusal
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "own-data.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "own-data.md").read_text("utf-8")
 
 
 def test_the_page_shows_what_the_command_prints_and_the_last_line_is_a_command_that_runs(tmp_path, monkeypatch):

@@ -98,6 +98,6 @@ def test_comparisons_show_the_metrics_table_by_table():
 
 
 def test_the_manual_lists_exactly_the_metrics_there_are():
-    manual = (Path(__file__).parents[2] / "docs/metrics.md").read_text("utf-8")
+    manual = (Path(__file__).parents[2] / "docs/reference/metrics.md").read_text("utf-8")
     begin, end = "<!-- written by fedclade.metrics.registry.reference() -->\n", "<!-- until here -->"
     assert manual.split(begin)[1].split(end)[0].strip() == reference().strip()

@@ -1,6 +1,6 @@
 """Every correction of the paper's analysis, by a derivation checked symbolically or by a counterexample.
 
-The headings are those of docs/theory.md.
+The headings are those of docs/explanation/theory.md.
 """
 
 from itertools import combinations

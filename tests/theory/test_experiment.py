@@ -177,9 +177,9 @@ def test_without_matplotlib_all_but_the_figure_is_there(here, monkeypatch):
     assert [path.name for path in (here / "bounds/small").iterdir()] == ["bound.json"]
 
 
-# -------------------------------------------------------------------------------- docs/theory.md
+# -------------------------------------------------------------------------------- docs/explanation/theory.md
 
-PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "theory.md"
 COMMANDS = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("fedclade ")]
 
 

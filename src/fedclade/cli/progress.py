@@ -1,4 +1,4 @@
-"""A run told to a program instead of a person: one JSON object a line on stdout, as docs/progress.md describes."""
+"""A run told to a program instead of a person: one JSON object a line on stdout (docs/how-to/progress.md)."""
 
 import contextlib
 import json

@@ -1,6 +1,7 @@
 """The settings of the clustering methods, one section each. A tuning number stands here with its meaning and evidence.
 
-The evidence for cross-evaluation's numbers is in docs/clustering.md: they were chosen on seeds 1 to 4 of its grid.
+The evidence for cross-evaluation's numbers is in docs/explanation/clustering.md: they were chosen on seeds 1 to 4 of
+its grid.
 """
 
 from typing import Annotated, Literal

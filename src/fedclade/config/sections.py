@@ -45,7 +45,7 @@ class RunConfig(Section):
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     report: bool = Field(True, description="write report.html, the page of the run, at its end")
     metrics: Annotated[tuple[str, ...], Relaxed] = Field(
-        (), description="metrics of your own, each 'package.module:function', see docs/metrics.md"
+        (), description="metrics of your own, each 'package.module:function', see docs/reference/metrics.md"
     )
 
 
@@ -55,7 +55,7 @@ class PopulationConfig(Section):
     source: str = Field(
         "mnist5k",
         description="mnist5k, digits, femnist, cifar10, synthetic, topics; an .npz or .csv file, or a folder with one "
-        "of them for each device; or 'package.module:function', see docs/own-data.md",
+        "of them for each device; or 'package.module:function', see docs/how-to/own-data.md",
     )
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
     label_column: str = Field("y", min_length=1, description="the column of a table that holds the classes")
@@ -145,7 +145,7 @@ class IncongruenceConfig(Section):
 
 
 class DriftConfig(Section):
-    """Devices whose data change during the run, to see whether the method follows; see docs/drift.md."""
+    """Devices whose data change during the run, to see whether the method follows; see docs/how-to/drift.md."""
 
     kind: Literal["none", "group", "swap"] = Field(
         "none",
@@ -234,7 +234,7 @@ class EdgeConfig(Section):
     trace: str | None = Field(
         None,
         description="CSV file with each link's gain or rate by device and round, instead of drawn ones; see "
-        "docs/traces.md",
+        "docs/how-to/traces.md",
     )
     device_trace: str | None = Field(
         None, description="CSV file that says by device and round how fast each computes and whether it is there"

@@ -28,7 +28,7 @@ def read_clients(path: Path) -> list[tuple[str, Client]]:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON
         raise UserError(
-            f"{path}: must be JSON; a pickle is not read, because that runs code in it: see docs/traces.md"
+            f"{path}: must be JSON; a pickle is not read, because that runs code in it: see docs/how-to/traces.md"
         ) from error
     if not isinstance(found, dict) or not found or not all(isinstance(client, dict) for client in found.values()):
         raise UserError(f'{path}: must be an object of clients: {{"1": {{…}}, "2": {{…}}, …}}')

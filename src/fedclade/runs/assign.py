@@ -57,9 +57,9 @@ def place(
 ) -> Placement:
     """Place the samples of a file, or a device of the run's own population, in a finished run's tree.
 
-    The file is one device's own, as a folder of data has one for each (docs/own-data.md): a NumPy archive (.npz) with
-    ``x``, of the shape and type of the run's own data, and ``y``, or a table (.csv). A device's test images are left
-    out. ``population`` is that of an ``Experiment`` whose devices were given in Python.
+    The file is one device's own, as a folder of data has one for each (docs/how-to/own-data.md): a NumPy archive (.npz)
+    with ``x``, of the shape and type of the run's own data, and ``y``, or a table (.csv). A device's test images are
+    left out. ``population`` is that of an ``Experiment`` whose devices were given in Python.
     """
     run = Run(folder)
     if not run.finished:

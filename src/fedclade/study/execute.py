@@ -1,4 +1,4 @@
-"""Run the jobs of a study, each in a process of its own that tells how it goes in JSON lines (docs/progress.md)."""
+"""Run the jobs of a study, each in a process of its own that tells its progress in JSON (docs/how-to/progress.md)."""
 
 import contextlib
 import json

@@ -1,4 +1,6 @@
-"""Convergence bounds: Theorem 1 and its corollary, repaired, and a second one that closes (docs/theory.md derives all).
+"""Convergence bounds: Theorem 1 and its corollary, repaired, and a second one that closes.
+
+docs/explanation/theory.md derives all of them.
 
 One round of a cluster: each device k makes 𝒯_k steps of SGD on its own F_k from the shared model W(r), and the server
 averages the results with weights p_k. With F = Σ p_k F_k, W* its minimiser and d(r) = E‖W(r) − W*‖²,

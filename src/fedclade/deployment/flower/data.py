@@ -10,7 +10,7 @@ a file or a folder   the device's own, as ``fedclade.data.files`` reads it: an .
 nothing              device ``partition-id`` of the population that the config describes: for trying things out
 ===================  ================================================================================================
 
-What x and y may be is told in docs/own-data.md.
+What x and y may be is told in docs/how-to/own-data.md.
 """
 
 from collections.abc import Mapping
