@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedclade.aggregation import aggregate
 from fedclade.clustering.method import Decisions, Method, averaged, events_of, rearranged, regrouped
 from fedclade.clustering.recent import Memory, cluster_norms
 from fedclade.config import Config
@@ -159,7 +160,7 @@ class Server:
         )
 
     def _carried_out(self, heard: State, decided: Decisions, arrival: Arrival) -> State:
-        after = averaged(heard, regrouped(heard, decided), arrival, decided.left_out, self.config.scheduling)
+        after = averaged(heard, regrouped(heard, decided), arrival, decided.left_out, self.config)
         return rearranged(after, decided)
 
     def _clocked(self, before: State, after: State, arrival: Arrival, asking: Cost) -> State:
@@ -177,7 +178,7 @@ class Server:
         everyone = updates.devices
         sound = everyone[np.isfinite(updates.norms(everyone))]
         weights = after.samples[sound] / max(1, after.samples[sound].sum())
-        move = updates.sums(sound, np.zeros_like(sound), weights, 1)[0]
+        move = aggregate(updates, sound, np.zeros_like(sound), weights, self.config.aggregation)[0]
         return replace(after, conventional=np.asarray(before.conventional + move, dtype=np.float32))
 
     # -------------------------------------------------------------------------------- the record

@@ -22,7 +22,7 @@ from fedclade.clustering.method import (
     regrouped,
 )
 from fedclade.clustering.methods.cross_evaluation import CrossEvaluation
-from fedclade.config import SchedulingConfig
+from fedclade.config import Config, SchedulingConfig
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT, Tree
@@ -78,7 +78,7 @@ def test_a_cluster_that_goes_on_again_may_be_split_at_once():
 
 # -------------------------------------------------------------------------------- averaging
 
-PLAIN, COVER = SchedulingConfig(after_stop="greedy"), SchedulingConfig(after_stop="cover")
+PLAIN, COVER = (Config(scheduling=SchedulingConfig(after_stop=what)) for what in ("greedy", "cover"))
 
 
 def test_each_cluster_is_moved_by_its_own_members_updates_weighted_by_their_data():

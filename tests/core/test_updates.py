@@ -55,6 +55,7 @@ def test_every_answer_is_that_of_a_plain_table_whatever_was_heard_when(steps, da
     chosen = data.draw(st.lists(st.sampled_from(sorted(known)), unique=True) if known else st.just([]))
     expected, devices = table(known, chosen), ids(chosen)
     np.testing.assert_array_equal(held.rows(devices), expected)
+    np.testing.assert_array_equal(held.rows(devices, slice(1, 3)), expected[:, 1:3])
     assert (held.rows(devices).dtype, held.width) == (np.float32, WIDTH)
     np.testing.assert_allclose(held.norms(devices), np.linalg.norm(expected, axis=1), rtol=1e-5)
     cosines = expected @ expected.T / np.outer(*2 * [np.maximum(np.linalg.norm(expected, axis=1), 1e-30)])

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedclade.config import Config, SchedulingConfig
+from fedclade.aggregation import aggregate
+from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.records import Event
 from fedclade.core.state import State
@@ -202,27 +203,30 @@ def regrouped(state: State, decided: Decisions) -> State:
     return replace(state, tree=tree, models=models, method=decided.method)
 
 
-def averaged(before: State, after: State, arrival: Arrival, left_out: Ints, config: SchedulingConfig) -> State:
-    """With the fresh updates of its members added to every cluster's model, weighted by D_k (line 16).
+def averaged(before: State, after: State, arrival: Arrival, left_out: Ints, config: Config) -> State:
+    """With every cluster's model moved by the fresh updates of its members, weighted by D_k (line 16).
 
+    That is the mean; ``aggregation.rule`` may name another rule.
     ``before`` has the clusters as they trained, ``after`` as they are now. A cluster that was just split is averaged
     once more as a whole, beside its children. With ``after_stop = "cover"``, an update to a cluster that had stopped
     counts by its share of all the cluster's data, so that the few devices that go on do not drag its model along.
     """
     heard = np.setdiff1d(arrival.heard, left_out)
     leaves = before.tree.leaves()
-    holding = config.after_stop == "cover" and greedy_phase(config, len(leaves))
+    holding = config.scheduling.after_stop == "cover" and greedy_phase(config.scheduling, len(leaves))
     held = {leaf.name for leaf in leaves if holding and leaf.stopped_round is not None}
     parents = [leaf.name for leaf in leaves]
     children = [child for name in parents for child in after.tree.nodes[name].children]
     models = {**after.models}
     for names in (parents, children):
-        models |= _moved(after, names, arrival, heard, held)
+        models |= _moved(after, names, arrival, heard, held, config)
     first_split = before.tree.nodes[ROOT].split is None and after.tree.nodes[ROOT].split is not None
     return replace(after, models=models, conventional=models[ROOT] if first_split else after.conventional)
 
 
-def _moved(state: State, names: list[str], arrival: Arrival, heard: Ints, held: set[str]) -> dict[str, Singles]:
+def _moved(
+    state: State, names: list[str], arrival: Arrival, heard: Ints, held: set[str], config: Config
+) -> dict[str, Singles]:
     """The models of some clusters that share no device, each moved by its members' updates."""
     group, weight = np.full(state.devices, -1), np.zeros(state.devices)
     for row, name in enumerate(names):
@@ -233,9 +237,8 @@ def _moved(state: State, names: list[str], arrival: Arrival, heard: Ints, held: 
     devices = np.flatnonzero(group >= 0)
     if len(devices) == 0:
         return {}
-    sums = arrival.updates.sums(devices, group[devices], weight[devices], len(names))
-    heard_rows = np.unique(group[devices]).tolist()
-    return {names[row]: np.asarray(state.models[names[row]] + sums[row], dtype=np.float32) for row in heard_rows}
+    moves = aggregate(arrival.updates, devices, group[devices], weight[devices], config.aggregation)
+    return {names[row]: np.asarray(state.models[names[row]] + move, dtype=np.float32) for row, move in moves.items()}
 
 
 def rearranged(state: State, decided: Decisions) -> State:

@@ -7,6 +7,7 @@ from fedclade.config.files import fields_of, load, presets, section_fields, to_t
 from fedclade.config.methods import CrossEvaluationConfig, IfcaConfig, NormThresholdsConfig
 from fedclade.config.section import Section
 from fedclade.config.sections import (
+    AggregationConfig,
     AttackConfig,
     ClusteringConfig,
     CompareConfig,
@@ -22,6 +23,7 @@ from fedclade.config.sections import (
 )
 
 __all__ = [
+    "AggregationConfig",
     "AttackConfig",
     "ClusteringConfig",
     "CompareConfig",

@@ -396,6 +396,30 @@ class ClusteringConfig(Section):
         return self.sketch if self.sketch is not None else None if self.age_limit else 1024
 
 
+class AggregationConfig(Section):
+    """How the updates of a cluster's devices are made into the one that its model is moved by."""
+
+    rule: str = Field(
+        "mean",
+        description="mean (weighted by data), or a rule that a few hostile devices cannot move far: median, "
+        "trimmed-mean (of each coordinate), krum, multi-krum, geometric-median; or 'package.module:function'",
+    )
+    hostile_share: float = Field(
+        0.2,
+        ge=0,
+        lt=0.5,
+        description="share of a cluster's updates, at most, that are expected to be hostile: what 'trimmed-mean' cuts "
+        "off on either side, and f of 'krum' and 'multi-krum'",
+    )
+    krum_kept: int | None = Field(
+        None, ge=1, description="updates that 'multi-krum' averages (m); unset: n - f - 2 of n updates"
+    )
+    weiszfeld_steps: int = Field(1000, ge=1, description="steps, at most, of the search for the geometric median")
+    weiszfeld_floor: float = Field(
+        1e-6, gt=0, lt=1, description="its smoothing, as a share of the longest update, and the precision it ends at"
+    )
+
+
 class AttackConfig(Section):
     """Hostile or broken devices, to see what they do to the others."""
 
@@ -478,6 +502,7 @@ class Config(Section):
     norm_thresholds: NormThresholdsConfig = NormThresholdsConfig()
     cross_evaluation: CrossEvaluationConfig = CrossEvaluationConfig()
     ifca: IfcaConfig = IfcaConfig()
+    aggregation: AggregationConfig = AggregationConfig()
     attack: AttackConfig = AttackConfig()
     compare: CompareConfig = CompareConfig()
     custom: Annotated[Mapping[str, Any], AfterValidator(Custom), PlainSerializer(dict)] = Custom()

@@ -15,6 +15,7 @@ from fedclade.core.arrays import Floats, Ints, Singles
 
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 FEW_GROUPS = 8  # sums of so many are made one by one: BLAS packs matrices for a product, and vectors not
+ALL = slice(None)  # columns of an update
 WASTE = 2  # a matrix of which less than one row in so many is still wanted is copied, so that it can be let go
 
 
@@ -44,8 +45,8 @@ class Updates(Protocol):
         """A random projection of each update."""
         ...
 
-    def rows(self, devices: Ints) -> Singles:
-        """The updates themselves, one row each."""
+    def rows(self, devices: Ints, columns: slice = ALL) -> Singles:
+        """The updates themselves, or some of their columns, one row each."""
         ...
 
 
@@ -103,18 +104,18 @@ class HeldUpdates:
         older = (part.among(~np.isin(part.device, fresh)) for part in self._parts)
         return HeldUpdates(self.width, (*(part for part in older if len(part.device)), *newer._parts))
 
-    def rows(self, devices: Ints) -> Singles:
+    def rows(self, devices: Ints, columns: slice = ALL) -> Singles:
         """The updates, one row each; not a copy where they are a whole matrix in its own order."""
         for part in self._parts:
             if part.whole and np.array_equal(part.device, devices):
-                return part.matrix
-        gathered = np.empty((len(devices), self.width), dtype=np.float32)
+                return part.matrix if columns == ALL else part.matrix[:, columns]
+        gathered = np.empty((len(devices), len(range(self.width)[columns])), dtype=np.float32)
         missing = np.ones(len(devices), dtype=bool)
         for part in self._parts:
             order = np.argsort(part.device, kind="stable")
             place = np.searchsorted(part.device[order], devices).clip(max=max(0, len(order) - 1))
             here = part.device[order][place] == devices if len(order) else np.zeros(len(devices), dtype=bool)
-            gathered[here] = part.matrix[part.row[order[place[here]]]]
+            gathered[here] = part.matrix[part.row[order[place[here]]], columns]
             missing &= ~here
         if missing.any():
             raise KeyError(f"no update of devices {devices[missing].tolist()} is held here")

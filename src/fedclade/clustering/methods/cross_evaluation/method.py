@@ -118,7 +118,7 @@ class CrossEvaluation(BaseMethod):
             left_out=np.setdiff1d(arrival.heard, known.without_harm(arrival.heard, settings)),
             norms=norms_of,
         )
-        after = averaged(state, regrouped(state, decided), arrival, decided.left_out, self.config.scheduling)
+        after = averaged(state, regrouped(state, decided), arrival, decided.left_out, self.config)
         if review_due(after, settings):
             known, moves = reviewed(after, arrival.heard, settings, talk)
             decided = replace(decided, method=known, moves=moves)
