@@ -6,7 +6,7 @@ from torch import nn
 
 from data_builders import error_line, stand_in_folder_with
 from fedclade.config import ModelConfig
-from fedclade.models import build_model
+from fedclade.models import build_model, fitted
 
 FEMNIST, CIFAR10, DIGITS = ((1, 28, 28), 62), ((3, 32, 32), 10), ((1, 8, 8), 10)
 FITTING = [
@@ -111,6 +111,26 @@ def test_an_unknown_model_suggests_the_near_one():
     line = error_line(build, "alexnt", CIFAR10)
     assert line == "model.name = \"alexnt\": no such model; did you mean 'alexnet'?"
     assert error_line(build, "zzz", CIFAR10).endswith("known: alexnet, cnn, cnn-large, embedding-bag, logistic, mlp")
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens", "name"),
+    [
+        ((1, 28, 28), False, "cnn"),
+        ((3, 16, 16), False, "cnn"),
+        ((1, 8, 8), False, "mlp"),
+        ((1, 1, 13), False, "mlp"),  # a table
+        ((2, 9, 20, 20), False, "mlp"),
+        ((1, 1, 30), True, "embedding-bag"),
+    ],
+)
+def test_a_model_that_is_not_named_fits_the_data(shape, tokens, name):
+    samples = torch.zeros(2, *shape, dtype=torch.long if tokens else torch.float32)
+    module = build_model(ModelConfig(), shape, 5, 1, tokens)
+    assert module(samples).shape == (2, 5)
+    assert weights(module) == weights(build_model(ModelConfig(name=name), shape, 5, 1, tokens))
+    assert fitted(ModelConfig(), shape, tokens) == ModelConfig(name=name)
+    assert fitted(ModelConfig(name="logistic"), shape, tokens).name == "logistic"
 
 
 FACTORIES = """

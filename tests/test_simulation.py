@@ -134,6 +134,13 @@ def test_the_package_offers_what_it_lists_and_nothing_else():
         _ = fedclade.nothing
 
 
+def test_a_run_records_which_model_fitted_its_data_and_may_be_resumed_without_naming_it(tmp_path):
+    settings = {name: fields for name, fields in TINY.items() if name != "model"}
+    run = Experiment(settings, ["run.rounds=1"]).run(tmp_path)
+    assert run.config.model.name == run.module("0").card.architecture["name"] == "mlp"
+    assert Experiment(settings, ["run.rounds=1"]).resume(tmp_path).summary == run.summary
+
+
 def test_a_users_own_model_is_trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

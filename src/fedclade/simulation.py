@@ -36,7 +36,7 @@ from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.following import Following
 from fedclade.metrics.registry import every_round, find_metrics
-from fedclade.models import build_model
+from fedclade.models import build_model, fitted
 from fedclade.models._trained import ModelCard
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.notebook import shown_progress
@@ -416,7 +416,9 @@ class Experiment:
         folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
         chosen = {"engine": self.engine.name, "workers": self.engine.workers}
         training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
-        writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}), overwrite)
+        model = fitted(self.config.model, *self.population.sample)
+        chosen_config = self.config.model_copy(update={"training": training, "model": model})
+        writer = RunWriter.create(folder, chosen_config, overwrite)
         heard_by = _with_calls(on_round, listeners)
         return record_run(self, writer, server.initial_state(), heard_by, self._stop_requested)
 
@@ -461,7 +463,7 @@ def card_of(config: Config, population: Population) -> ModelCard:
     """What one must know to use a model that was trained on a population."""
     shape, tokens = population.sample
     return ModelCard(
-        config.model.model_dump(),
+        fitted(config.model, shape, tokens).model_dump(),
         shape,
         population.classes,
         population.full_scale,
@@ -475,7 +477,8 @@ def checked_for_resume(config: Config, folder: str | Path) -> OpenedRun:
     """The run of a directory, if it was started with this config; warns where it was begun on another machine."""
     run = OpenedRun(folder)
     for field, (mine, theirs) in differences(config, run.config).items():
-        if (field, mine) not in {("training.engine", "auto"), ("training.workers", None)}:
+        left_open = {("training.engine", "auto"), ("training.workers", None), ("model.name", "auto")}
+        if (field, mine) not in left_open:
             raise UserError(
                 f"{folder}: was started with {field} = {theirs!r}, not {mine!r}: resume without changing the config"
             )

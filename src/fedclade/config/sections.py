@@ -160,7 +160,9 @@ class ModelConfig(Section):
     """What is trained."""
 
     name: str = Field(
-        "cnn", description="mlp, cnn, cnn-large, alexnet, logistic, embedding-bag, or 'package.module:factory'"
+        "auto",
+        description="mlp, cnn, cnn-large, alexnet, logistic, embedding-bag, or 'package.module:factory'; auto takes "
+        "cnn for images of 16×16 or more, embedding-bag for token ids, mlp for all else",
     )
     hidden: int = Field(64, ge=1, description="width of the mlp's hidden layer, and of the embedding-bag's embeddings")
     vocabulary: int = Field(

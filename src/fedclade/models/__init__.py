@@ -17,6 +17,7 @@ from fedclade.core.random import derived_seed
 
 # Of one sample: channels, height, width; 1 × 1 × features if it is no image; more axes if the data have more.
 Shape: TypeAlias = tuple[int, ...]
+SMALLEST_IMAGE = 16  # pixels on a side that the cnn's two convolutions and pools need
 
 
 def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, tokens: bool = False) -> nn.Module:
@@ -25,6 +26,7 @@ def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, toke
     A user's factory is called as ``factory(shape, classes)``. Its module takes a batch of samples, N × C × H × W, and
     gives one score for every class, N × classes. ``tokens`` says whether samples are token ids instead of numbers.
     """
+    config = fitted(config, shape, tokens)
     where = f'model.name = "{config.name}"'
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
@@ -39,6 +41,14 @@ def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, toke
             raise UserError(f"{where}: is for {right}")
         module: nn.Module = member.build(config, shape, classes)
         return module
+
+
+def fitted(config: ModelConfig, shape: Shape, tokens: bool) -> ModelConfig:
+    """The config with the model that fits such samples, where its name is left to them ("auto")."""
+    if config.name != "auto":
+        return config
+    image = len(shape) == 3 and min(shape[1:]) >= SMALLEST_IMAGE
+    return config.model_copy(update={"name": "embedding-bag" if tokens else "cnn" if image else "mlp"})
 
 
 def image_sides(name: str, shape: Shape) -> tuple[int, int]:
