@@ -84,6 +84,11 @@ class PopulationConfig(Section):
         1.0, ge=0, description="source 'synthetic', models 'device': deviation of the inputs' centres (β)"
     )
     samples: int | None = Field(None, ge=2, description="images handed out in all, at most; unset: all there are")
+    redraw: bool = Field(
+        False,
+        description="every device draws its images from the whole pool, so that there may be more devices than images; "
+        "an image is for training or for testing whoever holds it; false: no image goes to two devices",
+    )
     partition: Literal["iid", "dirichlet", "classes", "writer"] = Field(
         "dirichlet", description="who holds which labels"
     )

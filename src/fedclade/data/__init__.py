@@ -1,5 +1,6 @@
 """What each device holds: one shared array of samples, devices are index lists into it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,8 +9,10 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Inputs, Ints
 from fedclade.core.errors import UserError
+from fedclade.core.lists import Lists
 from fedclade.data.partition import deal, given_shares, split_shares
 from fedclade.data.planted_groups import allowed_classes, group_of_devices, plant
+from fedclade.data.redraw import redrawn
 from fedclade.data.source import Source, full_scale, is_tokens, standardised
 from fedclade.data.sources import read_source
 
@@ -25,13 +28,16 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Population:
-    """All devices' data. Each device's samples lie side by side in the shared array."""
+    """All devices' data: index lists into one shared array.
+
+    Each device's samples lie side by side in it, unless devices draw from a common pool (``population.redraw``).
+    """
 
     images: Inputs  # N × C × H × W, or of more axes; features and token ids have C = H = 1
     labels: Ints
-    train: tuple[Ints, ...]  # per device, positions in images
-    validation: tuple[Ints, ...]  # held out for the server's questions; may be empty
-    test: tuple[Ints, ...]
+    train: Sequence[Ints]  # per device, positions in images
+    validation: Sequence[Ints]  # held out for the server's questions; may be empty
+    test: Sequence[Ints]
     group: Ints  # planted group of each device: the truth clustering is scored against; all 0 where there is none
     classes: int
     mean: tuple[float, ...]  # one, or one for each channel or feature, of samples divided by full_scale
@@ -45,7 +51,7 @@ class Population:
     @property
     def samples(self) -> Ints:
         """D_k: training samples per device."""
-        return np.array([len(positions) for positions in self.train])
+        return self.train.lengths if isinstance(self.train, Lists) else np.array([len(mine) for mine in self.train])
 
     @property
     def full_scale(self) -> float:
@@ -73,6 +79,10 @@ def populate(config: Config, source: Source) -> Population:
     seed = config.run.seed
     if config.population.standardise:
         source = standardised(source)
+    if config.population.redraw:
+        group = _groups_to_plant(config)
+        pool, lists = redrawn(config, source, group)
+        return Population(pool.x, pool.y, *lists, group, source.classes, source.mean, source.std)
     group, dealt = _deal_out(config, source) if source.device is None else _take_over(config, source)
     images = np.empty((sum(map(len, dealt)), *source.x.shape[1:]), dtype=source.x.dtype)
     labels = np.empty(len(images), dtype=np.int64)
@@ -87,7 +97,7 @@ def populate(config: Config, source: Source) -> Population:
             shares.append(split_shares(places, config.population.test_share, config.validation_share, seed, device))
         else:
             shares.append(given_shares(places, source.split[positions], validation_share_of_training(config), seed))
-    train, validation, test = zip(*shares, strict=True)
+    train, validation, test = (Lists.of(parts) for parts in zip(*shares, strict=True))
     truth = group if source.group is None else source.group
     return Population(images, labels, train, validation, test, truth, source.classes, source.mean, source.std)
 

@@ -146,19 +146,20 @@ def split_shares(
     """
     shuffled = generator(seed, "test", device).permutation(positions)
     tested = min(max(1, round(test_share * len(shuffled))), len(shuffled) - 1)
-    held_out = min(_held_out(len(shuffled), validation_share), len(shuffled) - tested - 1)
+    held_out = min(held_out_of(len(shuffled), validation_share), len(shuffled) - tested - 1)
     test, validation, train = np.split(shuffled, [tested, tested + held_out])
     return np.sort(train), np.sort(validation), np.sort(test)
 
 
-def _held_out(count: int, share: float) -> int:
+def held_out_of(count: int, share: float) -> int:
+    """How many of a device's images are held out for split tests."""
     return max(round(share * count), min(ENOUGH_HELD_OUT, count // 5), 1) if share else 0
 
 
 def validation_positions(positions: Ints, share: float, seed: int) -> Ints:
     """Those of some training images that are held out for split tests, at least one of them left."""
     shuffled = generator(seed, "validation").permutation(positions)
-    return np.sort(shuffled[: min(_held_out(len(shuffled), share), len(shuffled) - 1)])
+    return np.sort(shuffled[: min(held_out_of(len(shuffled), share), len(shuffled) - 1)])
 
 
 def given_shares(positions: Ints, split: Ints, of_training: float, seed: int) -> tuple[Ints, Ints, Ints]:

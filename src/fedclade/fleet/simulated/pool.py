@@ -21,6 +21,7 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import Interrupted, UserError
+from fedclade.core.lists import Lists
 from fedclade.data import Population
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sequential import SequentialTrainer
@@ -66,12 +67,12 @@ class WorkersTrainer(SequentialTrainer):
     def _start_all(self) -> None:
         """At the first training: whoever only plans needs no processes."""
         population = self._population
-        parts = [*population.train, *population.validation, *population.test]
+        lists = Lists.of([*population.train, *population.validation, *population.test])
         self._shared = {
             "images": shared_copy(population.images),
             "labels": shared_copy(population.labels),
-            "order": shared_copy(np.concatenate(parts)),
-            "ends": shared_copy(np.cumsum([len(part) for part in parts])),
+            "order": shared_copy(lists.flat),
+            "ends": shared_copy(lists.ends),
             "models": SharedArray((population.devices, self.parameters)),
         }
         self._setup: dict[str, Any] = {

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 from fedclade.config import Config
+from fedclade.core.lists import Lists
 from fedclade.data import Population
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.fleet.updates import attach
@@ -23,16 +24,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the server decides what it means
     setup = json.loads(sys.stdin.readline())
     arrays = {name: attach(shared) for name, shared in setup["arrays"].items()}
-    ends, order = arrays["ends"], arrays["order"]
-    parts = [order[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    third = len(parts) // 3
+    train, validation, test = Lists(arrays["order"], arrays["ends"]).in_parts(3)
     population = Population(
         images=arrays["images"],
         labels=arrays["labels"],
-        train=tuple(parts[:third]),
-        validation=tuple(parts[third : 2 * third]),
-        test=tuple(parts[2 * third :]),
-        group=np.zeros(third, dtype=np.int64),
+        train=train,
+        validation=validation,
+        test=test,
+        group=np.zeros(len(train), dtype=np.int64),
         classes=setup["classes"],
         mean=tuple(setup["mean"]),
         std=tuple(setup["std"]),
