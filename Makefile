@@ -1,6 +1,9 @@
-# Every target makes .venv by itself and installs again only when the dependencies changed.
+# Every target makes .venv by itself and installs again only when the dependencies changed. "make run" installs what a run
+# needs; all other targets install what the tests need, too. Python compiles what it imports: compiling everything
+# beforehand would take longer than all the rest.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 # Real FEMNIST and CIFAR-10 for the tests that use them; without it they are skipped, and say so.
 ifneq ($(wildcard ../shared/data),)
 export FEDCLADE_DATA ?= $(abspath ../shared/data)
@@ -12,7 +15,7 @@ NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/schedul
 
 .PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage docs lint bench clean
 
-run: .venv/installed
+run: .venv/runs
 	$(BIN)/fedclade run quickstart
 
 test: .venv/installed
@@ -60,7 +63,12 @@ bench: .venv/installed
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* docs/_build
 
+.venv/runs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) -e .
+	touch $@
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	$(INSTALL) -e '.[dev]'
+	touch $@ .venv/runs

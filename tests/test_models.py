@@ -6,7 +6,7 @@ from torch import nn
 
 from data_builders import error_line, stand_in_folder_with
 from fedclade.config import ModelConfig
-from fedclade.models import build_model, fitted
+from fedclade.models import build_model, count_parameters, fitted
 
 FEMNIST, CIFAR10, DIGITS = ((1, 28, 28), 62), ((3, 32, 32), 10), ((1, 8, 8), 10)
 FITTING = [
@@ -29,6 +29,19 @@ def build(name: str, problem: tuple[tuple[int, int, int], int], seed: int = 1, *
 
 def weights(module: nn.Module) -> bytes:
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy().tobytes()
+
+
+@pytest.mark.parametrize(("name", "problem"), FITTING)
+@pytest.mark.parametrize("settings", [{}, {"hidden": 5, "width": 0.1}])
+def test_a_model_tells_its_size_without_being_built(name, problem, settings):
+    size = len(nn.utils.parameters_to_vector(build(name, problem, **settings).parameters()))
+    assert count_parameters(ModelConfig(name=name, **settings), *problem) == size
+
+
+def test_a_model_of_texts_tells_its_size_too():
+    config = ModelConfig(name="embedding-bag", hidden=5, vocabulary=30)
+    module = build_model(config, (1, 1, 9), 4, 1, tokens=True)
+    assert count_parameters(config, (1, 1, 9), 4, tokens=True) == sum(each.numel() for each in module.parameters())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""One run: its parts put together from a config, the loop, and who listens to it. Run it, plan it, resume it."""
+"""One run: its parts put together from a config, the loop, and who listens to it. Run it, plan it, resume it.
+
+What trains is imported when it is first asked for: a plan does not wait for torch.
+"""
 
 import time
 import warnings
@@ -7,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -30,14 +33,12 @@ from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer
 from fedclade.fleet.evaluation import evaluated, models_by_devices
 from fedclade.fleet.simulated.drifting import DriftingTrainer
-from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
 from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.following import Following
 from fedclade.metrics.registry import every_round, find_metrics
-from fedclade.models import build_model, fitted
-from fedclade.models._trained import ModelCard
+from fedclade.models import count_parameters, fitted
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.notebook import shown_progress
 from fedclade.report.opened import OpenedRun
@@ -48,6 +49,10 @@ from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Or
 from fedclade.scheduling.constraints import check_plan
 from fedclade.scheduling.preview import PlannedRound
 from fedclade.server import Server
+
+if TYPE_CHECKING:
+    from fedclade.fleet.simulated.engines import Engine
+    from fedclade.models._trained import ModelCard
 
 OPTIMAL_UP_TO = 30  # devices; a plan of more is compared without the exact solver
 
@@ -78,7 +83,7 @@ class Parts(Protocol):
         """The planted group of each device in a round."""
         ...
 
-    def model_card(self) -> ModelCard:
+    def model_card(self) -> "ModelCard":
         """What one must know to use a model."""
         ...
 
@@ -290,8 +295,10 @@ class Experiment:
         return build_population(self.config) if self._given is None else populate(self.config, self._given)
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
         """How they are trained."""
+        from fedclade.fleet.simulated.engines import choose_engine
+
         return choose_engine(self.config, self.population)
 
     @cached_property
@@ -302,6 +309,8 @@ class Experiment:
     @cached_property
     def trainer(self) -> Trainer:
         """How updates come about."""
+        from fedclade.fleet.simulated.engines import build_trainer
+
         held = self.population if self.drift is None else self.drift.population
         trainer = build_trainer(self.engine, self.config, held, self._stop_requested)
         if self.drift is not None:
@@ -340,7 +349,7 @@ class Experiment:
         """The planted group of each device in a round."""
         return self.population.group if self.drift is None else self.drift.group(round_)
 
-    def model_card(self) -> ModelCard:
+    def model_card(self) -> "ModelCard":
         """What one must know to use a model."""
         return card_of(self.config, self.population)
 
@@ -446,8 +455,7 @@ def _edge_of(
 ) -> SimulatedEdge:
     """The edge of devices with so much data each, at first and later; no trainer is built for it."""
     shape, tokens = population.sample
-    module = build_model(config.model, shape, population.classes, config.run.seed, tokens)
-    parameters = sum(weights.numel() for weights in module.parameters())
+    parameters = count_parameters(config.model, shape, population.classes, tokens)
     return SimulatedEdge(config, samples, population.bits_per_sample, parameters, later)
 
 
@@ -459,8 +467,10 @@ def _config_of(config: Config, given: Source) -> Config:
     return configuration.load(config.model_dump(), true)
 
 
-def card_of(config: Config, population: Population) -> ModelCard:
+def card_of(config: Config, population: Population) -> "ModelCard":
     """What one must know to use a model that was trained on a population."""
+    from fedclade.models._trained import ModelCard
+
     shape, tokens = population.sample
     return ModelCard(
         fitted(config.model, shape, tokens).model_dump(),

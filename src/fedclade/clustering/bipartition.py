@@ -14,13 +14,14 @@ on the way down and join the nearer child. No cut exists when too few members ar
 from typing import Literal
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
 
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 
 
 def bipartition(similarity: Singles, method: Literal["minmax", "average", "complete"], min_size: int) -> Bools | None:
     """Membership in the second child, or None if no cut leaves both children ``min_size`` members."""
+    from scipy.cluster.hierarchy import linkage  # takes longer to import than a plan needs
+
     count = len(similarity)
     if count < 2 * min_size or count < 2:
         return None

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg.blas import ssyrk
 
 from fedclade.core.arrays import Floats, Ints, Singles
 
@@ -169,6 +168,8 @@ def cosine_similarity(updates: Singles) -> Singles:
     Matrix products over a few parameters at a time, added up in place for one triangle: exact, with half the
     arithmetic, and with no second copy of the updates.
     """
+    from scipy.linalg.blas import ssyrk  # takes longer to import than many a command needs
+
     count, parameters = updates.shape
     norms = update_norms(updates).astype(np.float32)
     norms[norms == 0] = 1

@@ -2,44 +2,42 @@
 
 A module of this package is found by its name (``cnn-large`` is ``cnn_large``) and has one function,
 ``build(config, shape, classes) -> nn.Module``. A user's factory is named as ``model.name = "package.module:factory"``.
+One that comes with fedclade also tells its size, ``parameters(config, shape, classes) -> int``, and imports torch in
+``build`` only: a round can be planned without waiting for torch.
 """
 
 from importlib import import_module
-from typing import TypeAlias
-
-import torch
-from torch import nn
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from fedclade.config import ModelConfig
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, members, near_miss
 from fedclade.core.random import derived_seed
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
 # Of one sample: channels, height, width; 1 × 1 × features if it is no image; more axes if the data have more.
 Shape: TypeAlias = tuple[int, ...]
 SMALLEST_IMAGE = 16  # pixels on a side that the cnn's two convolutions and pools need
 
 
-def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, tokens: bool = False) -> nn.Module:
+def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, tokens: bool = False) -> "nn.Module":
     """The module with its initial weights, which depend on the seed alone.
 
     A user's factory is called as ``factory(shape, classes)``. Its module takes a batch of samples, N × C × H × W, and
     gives one score for every class, N × classes. ``tokens`` says whether samples are token ids instead of numbers.
     """
+    import torch
+
     config = fitted(config, shape, tokens)
-    where = f'model.name = "{config.name}"'
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         if ":" in config.name:
-            return _build_own(config.name, where, shape, classes, tokens)
-        known = members(__name__)
-        if config.name not in known:
-            raise UserError(f"{where}: no such model; {near_miss(config.name, known)}")
-        member = import_module(known[config.name])
-        if tokens != getattr(member, "TOKENS", False):
-            right = "numbers; give floats or 8-bit pixels, or take embedding-bag" if tokens else "token ids; take mlp"
-            raise UserError(f"{where}: is for {right}")
-        module: nn.Module = member.build(config, shape, classes)
+            return _build_own(config.name, shape, classes, tokens)
+        module: nn.Module = _member(config.name, tokens).build(config, shape, classes)
         return module
 
 
@@ -51,6 +49,37 @@ def fitted(config: ModelConfig, shape: Shape, tokens: bool) -> ModelConfig:
     return config.model_copy(update={"name": "embedding-bag" if tokens else "cnn" if image else "mlp"})
 
 
+def count_parameters(config: ModelConfig, shape: Shape, classes: int, tokens: bool = False) -> int:
+    """How many the module of ``build_model`` has; torch is needed for a user's own only."""
+    config = fitted(config, shape, tokens)
+    member = None if ":" in config.name else _member(config.name, tokens)
+    if member is not None and hasattr(member, "parameters"):
+        return int(member.parameters(config, shape, classes))
+    return sum(weights.numel() for weights in build_model(config, shape, classes, 0, tokens).parameters())
+
+
+def _member(name: str, tokens: bool) -> ModuleType:
+    """The module of this package that a model's name stands for."""
+    known = members(__name__)
+    if name not in known:
+        raise UserError(f'model.name = "{name}": no such model; {near_miss(name, known)}')
+    member = import_module(known[name])
+    if tokens != getattr(member, "TOKENS", False):
+        right = "numbers; give floats or 8-bit pixels, or take embedding-bag" if tokens else "token ids; take mlp"
+        raise UserError(f'model.name = "{name}": is for {right}')
+    return member
+
+
+def dense(into: int, out: int) -> int:
+    """Weights and biases of a dense layer."""
+    return (into + 1) * out
+
+
+def convolution(into: int, out: int, kernel: int) -> int:
+    """Weights and biases of a convolution with square kernels."""
+    return (into * kernel * kernel + 1) * out
+
+
 def image_sides(name: str, shape: Shape) -> tuple[int, int]:
     """Height and width of images; whatever is no image is refused."""
     if len(shape) != 3:
@@ -59,7 +88,11 @@ def image_sides(name: str, shape: Shape) -> tuple[int, int]:
     return shape[1], shape[2]
 
 
-def _build_own(name: str, where: str, shape: Shape, classes: int, tokens: bool) -> nn.Module:
+def _build_own(name: str, shape: Shape, classes: int, tokens: bool) -> "nn.Module":
+    import torch
+    from torch import nn
+
+    where = f'model.name = "{name}"'
     factory = load("model.name", name)
     if not callable(factory):
         raise UserError(f"{where}: must be a function of (shape, classes)")
@@ -72,8 +105,10 @@ def _build_own(name: str, where: str, shape: Shape, classes: int, tokens: bool) 
     return module
 
 
-def _try_out(module: nn.Module, where: str, samples: torch.Tensor, classes: int) -> None:
+def _try_out(module: "nn.Module", where: str, samples: "torch.Tensor", classes: int) -> None:
     """Two samples through the module, so that a wrong shape is told before anything is trained."""
+    import torch
+
     module.eval()
     try:
         with torch.no_grad():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fedclade.core.errors import UserError
 from fedclade.core.objective import Objective
@@ -72,7 +71,7 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
                     f"{path}: is of another version of fedclade (format {version}, not {FORMAT}): run it anew"
                 )
             yield db
-    except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
+    except sqlite3.DatabaseError as error:
         raise UserError(f"{path}: damaged: {error}") from error
 
 

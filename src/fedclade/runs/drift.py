@@ -1,19 +1,23 @@
 """How a recorded run followed devices whose data changed."""
 
-import pandas as pd
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedclade.core.arrays import Ints
 from fedclade.metrics.following import Following, following
 
-
-def groups_at_end(devices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
-    """The table of devices, each with the planted group that it belongs to after all changes."""
-    changed = events[events["kind"] == "drifted"]
-    to = dict(zip(changed["device"], (detail["to"] for detail in changed["detail"]), strict=True))
-    return devices.assign(planted_group=[to.get(row.device, row.planted_group) for row in devices.itertuples()])
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def followed(events: pd.DataFrame, evaluations: pd.DataFrame, group: Ints) -> Following | None:
+def groups_at_end(devices: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> dict[int, int]:
+    """The planted group of each device after all changes, from the rows of the two tables."""
+    changed = {row["device"]: json.loads(row["detail"])["to"] for row in events if row["kind"] == "drifted"}
+    return {row["device"]: changed.get(row["device"], row["planted_group"]) for row in devices}
+
+
+def followed(events: "pd.DataFrame", evaluations: "pd.DataFrame", group: Ints) -> Following | None:
     """From the tables of a run and the groups after the change; None where nothing changed."""
     changed = events[events["kind"] == "drifted"]
     if changed.empty:

@@ -4,10 +4,9 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -19,6 +18,9 @@ from fedclade.core.tree import Node, Tree
 from fedclade.metrics import Metric
 from fedclade.runs.database import TABLES, open_to_read
 from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, REAL_DEVICES, SUMMARY, TREE, read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_config(folder: Path) -> Config:
@@ -51,7 +53,7 @@ class Run:
     @property
     def planted(self) -> bool:
         """Whether groups were planted among the devices: whether there is a truth to hold the clusters against."""
-        return self.devices["planted_group"].nunique() > 1
+        return len({row["planted_group"] for row in self.rows("devices")} - {None}) > 1
 
     @property
     def machine(self) -> dict[str, str]:
@@ -84,7 +86,7 @@ class Run:
     def read_tree(self) -> Tree:
         """The same tree as a value that knows its leaves; before the first checkpoint, one cluster of everybody."""
         rows = self.tree
-        return Tree.from_json(rows, len(rows[0]["members"])) if rows else Tree.planted(len(self.devices))
+        return Tree.from_json(rows, len(rows[0]["members"])) if rows else Tree.planted(len(self.rows("devices")))
 
     def leaves(self) -> list[Node]:
         """The clusters in use, in order of their names: neither split nor merged into another."""
@@ -109,52 +111,65 @@ class Run:
         with safe_open(self.model_file(name), "numpy") as file:
             return dict(file.metadata() or {})
 
-    def table(self, name: str) -> pd.DataFrame:
+    def table(self, name: str) -> "pd.DataFrame":
         """One table of run.db."""
+        import pandas as pd  # takes a while: whoever wants ``rows`` need not wait for it
+
+        names, rows = self._read(name)
+        return pd.DataFrame.from_records(rows, columns=names, coerce_float=True)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The same table as plain rows; None where a value does not exist."""
+        names, rows = self._read(name)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _read(self, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The columns of a table, and its rows."""
         if name not in TABLES:
             raise UserError(f"{self.folder}: no table {name!r}; there are: {', '.join(TABLES)}")
         with open_to_read(self.folder / DATABASE) as db:
-            return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
+            found = db.execute(f"SELECT * FROM {name} ORDER BY rowid")
+            return [column[0] for column in found.description], found.fetchall()
 
     @property
-    def devices(self) -> pd.DataFrame:
+    def devices(self) -> "pd.DataFrame":
         """One row a device: planted group, data, place, power, speed."""
         return self.table("devices")
 
     @property
-    def rounds(self) -> pd.DataFrame:
+    def rounds(self) -> "pd.DataFrame":
         """One row a round: times, uploads, energy, accuracy."""
         return self.table("rounds")
 
     @property
-    def clusters(self) -> pd.DataFrame:
+    def clusters(self) -> "pd.DataFrame":
         """One row a round and cluster: norms and verdict."""
         return self.table("clusters")
 
     @property
-    def uploads(self) -> pd.DataFrame:
+    def uploads(self) -> "pd.DataFrame":
         """One row a round and selected device: when it uploaded on which sub-channel."""
         return self.table("uploads")
 
     @property
-    def evaluations(self) -> pd.DataFrame:
+    def evaluations(self) -> "pd.DataFrame":
         """One row an evaluated round and device."""
         return self.table("evaluations")
 
     @property
-    def objectives(self) -> pd.DataFrame:
+    def objectives(self) -> "pd.DataFrame":
         """One row an evaluated round and cluster: its loss F, and the round in which that was least (eq. 16)."""
         return self.table("objectives")
 
     @property
-    def events(self) -> pd.DataFrame:
+    def events(self) -> "pd.DataFrame":
         """Splits, stops, re-openings, missed rounds, placements; ``detail`` as a dict."""
         frame = self.table("events")
         frame["detail"] = frame["detail"].map(json.loads)
         return frame
 
     @property
-    def splits(self) -> pd.DataFrame:
+    def splits(self) -> "pd.DataFrame":
         """One row a split: the ``devices`` that decided, and their ``likeness`` (a matrix; ``by`` in the event)."""
         frame = self.table("splits")
         frame["devices"] = frame["devices"].map(json.loads)
@@ -163,7 +178,7 @@ class Run:
         return frame
 
     @property
-    def metrics(self) -> pd.DataFrame:
+    def metrics(self) -> "pd.DataFrame":
         """One row a round and metric of the config's own that is told every round."""
         return self.table("metrics")
 
@@ -172,10 +187,10 @@ class Run:
         """The metrics that the config names, as the run knew them: their code need not be here."""
         if not self.config.run.metrics:
             return []
-        return [Metric.from_json(json.loads(facts)) for facts in self.table("own_metrics")["facts"]]
+        return [Metric.from_json(json.loads(row["facts"])) for row in self.rows("own_metrics")]
 
     @property
-    def models(self) -> pd.DataFrame:
+    def models(self) -> "pd.DataFrame":
         """Accuracy of every model on every device: models × devices."""
         return self.table("models")
 

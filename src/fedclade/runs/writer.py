@@ -7,9 +7,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import pandas as pd
 from safetensors.numpy import save_file
 
 from fedclade.config import Config
@@ -22,6 +21,9 @@ from fedclade.metrics.registry import summarise
 from fedclade.runs.checkpoint import LoadMethod, Saved, read_state, write_state
 from fedclade.runs.database import PER_ROUND, insert, last_round, open_to_write, rows_of_models, rows_of_round
 from fedclade.runs.directory import DATABASE, MODELS, SUMMARY, TREE, make_directory, take_lock, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class RunWriter:
             writer._db.execute("DELETE FROM models")
         return writer, state, spent
 
-    def describe(self, devices: pd.DataFrame, own: Sequence[Metric] = ()) -> None:
+    def describe(self, devices: "pd.DataFrame", own: Sequence[Metric] = ()) -> None:
         """Who the devices are, and which metrics the config names: one row each."""
         with self._db:
             for table in ("devices", "own_metrics"):
@@ -104,8 +106,10 @@ class RunWriter:
                 insert(self._db, table, rows)
             insert(self._db, "metrics", values)
 
-    def table(self, name: str) -> pd.DataFrame:
+    def table(self, name: str) -> "pd.DataFrame":
         """One table of run.db, as it is so far."""
+        import pandas as pd
+
         return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", self._db)
 
     def checkpoint(self, state: State, saved: Saved, spent: Mapping[str, float]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from fedclade.edge import duration
+from fedclade.core.units import duration
 from fedclade.metrics.registry import METRICS
 from fedclade.report.page.shell import Json
 from fedclade.runs import Run

@@ -1,10 +1,16 @@
-"""What a person reads in a terminal, or as plain text: plans, progress, comparisons and finished runs."""
+"""What a person reads in a terminal, or as plain text: plans, progress, comparisons and finished runs.
 
-from fedclade.report.terminal.comparison import show_comparison
-from fedclade.report.terminal.plan import plan_as_json, show_plan, show_plan_details
-from fedclade.report.terminal.progress import ComparisonDisplay, ProgressDisplay, event_lines
-from fedclade.report.terminal.run import show_placement, show_run
-from fedclade.report.terminal.words import percent, rate, spans
+A name is imported when it is first asked for: what one command prints does not wait for what another one needs.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedclade.report.terminal.comparison import show_comparison
+    from fedclade.report.terminal.plan import plan_as_json, show_plan, show_plan_details
+    from fedclade.report.terminal.progress import ComparisonDisplay, ProgressDisplay, event_lines
+    from fedclade.report.terminal.run import show_placement, show_run
+    from fedclade.report.terminal.words import percent, rate, spans
 
 __all__ = [
     "ComparisonDisplay",
@@ -20,3 +26,19 @@ __all__ = [
     "show_run",
     "spans",
 ]
+HOMES = {
+    "comparison": ("show_comparison",),
+    "plan": ("plan_as_json", "show_plan", "show_plan_details"),
+    "progress": ("ComparisonDisplay", "ProgressDisplay", "event_lines"),
+    "run": ("show_placement", "show_run"),
+    "words": ("percent", "rate", "spans"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

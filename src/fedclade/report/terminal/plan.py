@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedclade.edge import duration
+from fedclade.core.units import duration
 from fedclade.report.terminal.words import percent, rate, spans
 from fedclade.scheduling import Timeline
 from fedclade.scheduling.constraints import Constraint

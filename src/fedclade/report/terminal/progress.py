@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from fedclade.core.records import RoundRecord
-from fedclade.edge import duration
+from fedclade.core.units import duration
 from fedclade.report.listener import Listener, Progress
 from fedclade.report.terminal.words import percent, spans
 from fedclade.study import Job

@@ -1,26 +1,28 @@
 """The closing tables of a finished run, and where a device belongs in it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedclade.edge import duration
+from fedclade.core.arrays import Floats
+from fedclade.core.state import CONVENTIONAL
+from fedclade.core.units import duration
 from fedclade.metrics import Metric
 from fedclade.report.drift import drift_line
-from fedclade.report.terminal.plan import problem
 from fedclade.report.terminal.words import percent, spans
 from fedclade.runs import Run
-from fedclade.runs.assign import Placement
 from fedclade.runs.drift import groups_at_end
-from fedclade.runs.problem import check_run
+
+if TYPE_CHECKING:
+    from fedclade.runs.assign import Placement
 
 
-def show_placement(found: Placement) -> Iterator[str]:
+def show_placement(found: "Placement") -> Iterator[str]:
     """The walk down the tree, a line for each fork, and where it ends; or that no model fits."""
     for step in found.steps:
         yield (
@@ -47,8 +49,7 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
     Without ``details`` it fits on a screen: a table ends after a dozen clusters, and a long list of devices is cut.
     """
     summary = run.summary
-    models = run.models
-    by_model = {str(name): part.set_index("device")["accuracy"] for name, part in models.groupby("model")}
+    by_model = _accuracy_of(run)
     drift = map(Text, drift_line(run))
     yield Group(*_facts_of(summary, run.real), *drift, *_losses(run), *_own(run.own_metrics, summary), Text())
     yield _clusters(run, by_model, details)
@@ -56,7 +57,24 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
         yield Text(f"… and {more} more; fedclade show-run {run.folder} --details has all.\n")
     yield _groups(run, by_model, details)
     if with_problem:
+        from fedclade.report.terminal.plan import problem
+        from fedclade.runs.problem import check_run
+
         yield problem(check_run(run))
+
+
+def _accuracy_of(run: Run) -> dict[str, Floats]:
+    """Each model's accuracy on every device."""
+    found: dict[str, Floats] = {}
+    for row in run.rows("models"):
+        found.setdefault(row["model"], np.full(run.summary["devices"], np.nan))[row["device"]] = row["accuracy"]
+    return found
+
+
+def _spread(accuracy: Floats) -> tuple[float, float, float]:
+    """The worst, the mean and the best of what is known; not a number where nothing is."""
+    there = accuracy[~np.isnan(accuracy)]
+    return (there.min(), there.mean(), there.max()) if len(there) else (np.nan,) * 3
 
 
 def _named(devices: list[int], details: bool) -> str:
@@ -65,28 +83,28 @@ def _named(devices: list[int], details: bool) -> str:
     return whole if details or len(whole) <= WIDTH else f"{whole[:WIDTH].rpartition(',')[0]}, … ({len(devices)})"
 
 
-def _clusters(run: Run, by_model: dict[str, "pd.Series[float]"], details: bool) -> Table:
+def _clusters(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
     table = Table(title="Clusters found", title_justify="left", box=box.SIMPLE_HEAD)
     for name in ("cluster", "devices", "since round", "stopped", "worst", "mean", "best"):
         table.add_column(name, justify="left" if name in ("cluster", "devices") else "right")
     for leaf in run.leaves() if details else run.leaves()[:CLUSTERS]:
-        accuracy = by_model[leaf.name].loc[list(leaf.devices)]
+        accuracy = by_model[leaf.name][list(leaf.devices)]
         table.add_row(
             leaf.name,
             _named(list(leaf.devices), details),
             str(leaf.born_round),
             "not yet" if leaf.stopped_round is None else f"round {leaf.stopped_round}",
-            percent(accuracy.min()),
-            percent(accuracy.mean()),
-            percent(accuracy.max()),
+            *map(percent, _spread(accuracy)),
         )
     return table
 
 
-def _groups(run: Run, by_model: dict[str, "pd.Series[float]"], details: bool) -> Table:
+def _groups(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
     """Every planted group, where there are any, and all devices, under the one model and under their own."""
-    devices = groups_at_end(run.devices, run.events).set_index("device")
-    own = pd.Series({device: by_model[leaf.name].loc[device] for leaf in run.leaves() for device in leaf.devices})
+    group_of = groups_at_end(run.rows("devices"), run.rows("events"))
+    own = np.full(len(group_of), np.nan)
+    for leaf in run.leaves():
+        own[list(leaf.devices)] = by_model[leaf.name][list(leaf.devices)]
     kind = run.config.run.conventional
     note = "trained on by everybody" if kind == "continued" else "as it stood at the first split"
     table = Table(
@@ -95,28 +113,28 @@ def _groups(run: Run, by_model: dict[str, "pd.Series[float]"], details: bool) ->
     planted = ["planted group"] if run.planted else []
     for name in (*planted, "devices", "one model: worst", "mean", "own model: worst", "mean", "worst gains"):
         table.add_column(name, justify="left" if name in ("planted group", "devices") else "right")
-    groups = [(str(name), part.index) for name, part in devices.groupby("planted_group")] if planted else []
-    for name, members in [*groups, ("all", devices.index)]:
-        before, after = by_model["conventional"].loc[members], own.loc[members]
+    groups = [
+        (str(group), [device for device, mine in group_of.items() if mine == group])
+        for group in sorted(set(group_of.values()) if planted else ())
+    ]
+    for name, members in [*groups, ("all", list(group_of))]:
+        before, after = _spread(by_model[CONVENTIONAL][members]), _spread(own[members])
         table.add_row(
             *([name] if planted else []),
-            _named(members.tolist(), details),
-            percent(before.min()),
-            percent(before.mean()),
-            percent(after.min()),
-            percent(after.mean()),
-            f"{100 * (after.min() - before.min()):+.1f}",
+            _named(members, details),
+            *map(percent, (*before[:2], *after[:2])),
+            f"{100 * (after[0] - before[0]):+.1f}",
         )
     return table
 
 
 def _losses(run: Run) -> Iterator[Text]:
     """F, P1's objective and the clusters' best rounds, on one line; none where nobody was evaluated."""
-    seen, told = run.objectives, run.rounds.dropna(subset="loss")
-    if len(seen) == 0 or len(told) == 0:
+    seen, told = run.rows("objectives"), [row for row in run.rows("rounds") if row["loss"] is not None]
+    if not seen or not told:
         return
-    last, clusters = told.iloc[-1], seen[seen["round"] == seen["round"].max()]
-    best = ", ".join(f"{each.node} in round {each.best_round}" for each in clusters.itertuples())
+    last, clusters = told[-1], [row for row in seen if row["round"] == max(each["round"] for each in seen)]
+    best = ", ".join(f"{row['node']} in round {row['best_round']}" for row in clusters)
     yield Text(
         f"{'Loss':<12}F = {last['loss']:.3f}; the sum over the clusters {last['objective']:.3f},"
         f" and {last['objective_best']:.3f} with the best model of each (P1's objective): {best}"

@@ -1,11 +1,11 @@
 """Numbers and lists of devices as a person reads them."""
 
-import pandas as pd
+import math
 
 
 def percent(value: float | None) -> str:
     """A share as a person reads it."""
-    return "–" if value is None or pd.isna(value) else f"{100 * value:.1f} %"
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
 
 
 def rate(bps: float) -> str:
