@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,13 @@ def test_every_make_target_the_pages_name_is_there():
     }
     assert {"run", "test", "lint"} <= named
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
+
+
+@pytest.mark.parametrize(("target", "extras"), [("run", ""), ("test", "[dev]"), ("lint", "[dev]"), ("bench", "[dev]")])
+def test_a_target_installs_what_it_needs_and_no_more(target, extras):
+    commands = subprocess.run(["make", "--dry-run", "--always-make", target], cwd=ROOT, capture_output=True, text=True)
+    installed = re.findall(r"pip install .* -e '?(\.[^']*?)'?$", commands.stdout, re.MULTILINE)
+    assert installed == [f".{extras}"]
 
 
 def test_every_file_the_readme_points_to_is_there():
