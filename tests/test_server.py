@@ -566,7 +566,7 @@ class ClumsyFleet:
 
     def __init__(self, fleet: SimulatedFleet, clumsy: int | None = None) -> None:
         self.fleet, self.clumsy, self.samples = fleet, clumsy, fleet.muster(1).samples
-        self.parameters, self.simulated = fleet.parameters, False
+        self.parameters, self.simulated, self.keeps_updates = fleet.parameters, False, True
 
     def __getattr__(self, name: str):
         return getattr(self.fleet, name)

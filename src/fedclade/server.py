@@ -33,7 +33,7 @@ class Server:
     def __init__(self, config: Config, fleet: Fleet, edge: Edge, method: Method, stopwatch: Stopwatch) -> None:
         self.config, self.fleet, self.edge, self.method, self.stopwatch = config, fleet, edge, method, stopwatch
         self.planner = Planner(config.scheduling, config.run.seed, edge.subchannels)
-        self.memory = Memory(config, fleet.parameters)
+        self.memory = Memory(config, fleet.parameters, fleet.keeps_updates)
 
     def step(self, state: State) -> tuple[State, RoundRecord] | None:
         """One round; None where it would not end within the time budget, and then nothing has changed."""

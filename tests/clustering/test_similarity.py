@@ -64,13 +64,14 @@ def test_norms_by_hand():
     ],
 )
 def test_norm_of_the_weighted_mean_by_hand(weights, norm):
-    updates = np.array([[3, 4], [-5, 12]], dtype=np.float32)
-    assert mean_update_norm(updates, np.array(weights)) == pytest.approx(norm)
+    updates = HeldUpdates.of(np.arange(2), np.array([[3, 4], [-5, 12]], dtype=np.float32))
+    assert mean_update_norm(updates, np.arange(2), np.array(weights)) == pytest.approx(norm)
+    assert mean_update_norm(updates, np.arange(2), np.array(weights), 2.0) == pytest.approx(2 * norm)
 
 
 def test_opposite_updates_have_no_mean_however_large_they_are():
-    updates = np.array([[300, -400], [-300, 400]], dtype=np.float32)
-    assert mean_update_norm(updates, np.ones(2)) == 0.0
+    updates = HeldUpdates.of(np.arange(2), np.array([[300, -400], [-300, 400]], dtype=np.float32))
+    assert mean_update_norm(updates, np.arange(2), np.ones(2)) == 0.0
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -19,7 +19,7 @@ MODELS = np.zeros((4, 5), dtype=np.float32)
 class Answering:
     """A fleet that looks at IMAGES whatever it is asked, and does nothing else."""
 
-    parameters, simulated = 5, True
+    parameters, simulated, keeps_updates = 5, True, True
 
     def ask(self, question):
         devices, nothing = question.devices, np.zeros((len(question.devices), 2))

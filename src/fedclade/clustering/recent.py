@@ -6,9 +6,8 @@ from fedclade.clustering.method import Norms
 from fedclade.clustering.similarity import discounted, mean_similarity_to, mean_update_norm
 from fedclade.config import ClusteringConfig, Config
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
-from fedclade.core.random import generator
 from fedclade.core.state import State
-from fedclade.core.updates import HeldUpdates, Updates, update_norms
+from fedclade.core.updates import HeldUpdates, Updates, sketch_signs
 from fedclade.edge.latency import local_steps
 from fedclade.fleet.fleet import Arrival
 
@@ -16,18 +15,18 @@ from fedclade.fleet.fleet import Arrival
 class Memory:
     """Keeps each device's last update for later rounds: whole, or as a sketch."""
 
-    def __init__(self, config: Config, parameters: int) -> None:
-        self._width, self._signs = config.clustering.remembered, None
-        if self._width is not None:
-            draws = generator(config.run.seed, "sketch").integers(0, 2, parameters, dtype=np.int8)
-            self._signs = (2 * draws - 1).astype(np.float32)
-        self.width = parameters if self._width is None else self._width
+    def __init__(self, config: Config, parameters: int, whole: bool = True) -> None:
+        """``whole``: whether updates can be kept whole, if the config wants it."""
+        width = config.clustering.remembered_of(whole)
+        self.width = parameters if width is None else width
+        self._signs = None if width is None else sketch_signs(config.run.seed, parameters)
 
-    def renewed(self, memory: HeldUpdates, updates: HeldUpdates) -> HeldUpdates:
+    def renewed(self, memory: HeldUpdates, updates: Updates) -> HeldUpdates:
         """With what was just heard."""
-        if self._signs is None:
-            return memory.renewed_by(updates)
-        return memory.renewed_by(updates.sketched(self._signs, self.width))
+        if self._signs is not None:
+            return memory.renewed_by(updates.sketched(self._signs, self.width))
+        assert isinstance(updates, HeldUpdates)
+        return memory.renewed_by(updates)
 
 
 def recent(state: State, members: Ints, config: ClusteringConfig) -> Ints:
@@ -58,16 +57,15 @@ def cluster_norms(state: State, arrival: Arrival, members: Ints, config: Config)
     if len(devices) == 0:
         return Norms(0.0, 0.0, 0)
     settings, training = config.norm_thresholds, config.training
-    updates = known_updates(state, arrival, devices).rows(devices)
-    paper = config.clustering.method == "norm-thresholds"
+    updates, weights = known_updates(state, arrival, devices), trust(state, devices, config.clustering)
+    paper, scale = config.clustering.method == "norm-thresholds", np.ones(len(devices), dtype=np.float64)
     if paper and settings.norm == "per-step":
         rate = training.learning_rate * training.learning_rate_decay ** (state.last_heard[devices] - 1.0)
-        steps = local_steps(training, state.samples[devices])
-        updates = np.asarray(updates / (rate * steps)[:, None], dtype=np.float32)
-    weights = trust(state, devices, config.clustering)
+        scale = np.asarray(1.0 / (rate * local_steps(training, state.samples[devices])))
     if paper and settings.weighting == "samples":
         weights = weights * state.samples[devices]
-    return Norms(mean_update_norm(updates, weights), float(update_norms(updates).max()), len(devices))
+    mean = mean_update_norm(updates, devices, weights, scale)
+    return Norms(mean, float((updates.norms(devices) * scale).max()), len(devices))
 
 
 def completed(state: State, name: str, devices: Ints, side: Bools) -> tuple[Ints, Ints]:

@@ -16,10 +16,10 @@ def absurd(norms: Floats, steps: Ints, telling: Bools | None = None, factor: flo
     return np.asarray((norms > factor * usual) & (each > factor * usual_each) & (usual > 0))
 
 
-def mean_update_norm(updates: Singles, weights: Floats) -> float:
-    """‖Σ_k weight_k Δw_k‖ with the weights normalised to 1."""
-    mean: Singles = (weights / weights.sum()).astype(np.float32) @ updates
-    return float(update_norms(mean[None])[0])
+def mean_update_norm(updates: Updates, devices: Ints, weights: Floats, scale: Floats | float = 1.0) -> float:
+    """‖Σ_k weight_k scale_k Δw_k‖ with the weights normalised to 1."""
+    mean = updates.sums(devices, np.zeros_like(devices), np.asarray(weights / weights.sum() * scale), 1)
+    return float(update_norms(mean)[0])
 
 
 def mean_similarity_to(updates: Updates, known: Ints, group: Ints) -> Floats:

@@ -14,6 +14,9 @@ Relaxed = Strict(False)  # TOML has lists, no tuples
 TraceEnd: TypeAlias = Literal["repeat", "hold", "refuse"]
 
 
+SKETCH_OF_MANY = 64  # numbers kept of an update where there are too many to keep: its norm can be told by them
+
+
 class Complaint(ValueError):
     """A value that does not fit another field's; it travels through pydantic with its field and value."""
 
@@ -191,6 +194,12 @@ class TrainingConfig(Section):
         description="how devices are trained: the plain loop, worker processes, dense models stacked; auto picks",
     )
     workers: int | None = Field(None, ge=1, description="processes that train; unset: one per core if worth it")
+    updates_gb: float = Field(
+        4.0,
+        gt=0,
+        description="updates of all devices that would take more are not kept: norms, sketches and sums are made in "
+        "passing, and the little else that is asked for is trained again",
+    )
 
 
 class EdgeConfig(Section):
@@ -402,6 +411,10 @@ class ClusteringConfig(Section):
         """What ``sketch`` comes to: numbers kept of an update; None: all."""
         return self.sketch if self.sketch is not None else None if self.age_limit else 1024
 
+    def remembered_of(self, whole: bool) -> int | None:
+        """The same where updates may be too many to be kept ``whole``."""
+        return self.remembered if whole else self.remembered or SKETCH_OF_MANY
+
 
 class AggregationConfig(Section):
     """How the updates of a cluster's devices are made into the one that its model is moved by."""
@@ -519,6 +532,10 @@ class Config(Section):
         """What is held out of a device's images for split tests."""
         given = self.population.validation_share
         return given if given is not None else 0.1 if self.clustering.method == "cross-evaluation" else 0.0
+
+    def keeps_updates(self, parameters: int) -> bool:
+        """Whether all devices' updates of so many parameters fit into ``training.updates_gb``."""
+        return 4.0 * self.population.devices * parameters <= 1e9 * self.training.updates_gb
 
     @property
     def epsilons(self) -> tuple[float, ...]:

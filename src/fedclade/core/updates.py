@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.random import generator
 
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 FEW_GROUPS = 8  # sums of so many are made one by one: BLAS packs matrices for a product, and vectors not
@@ -46,6 +47,10 @@ class Updates(Protocol):
 
     def rows(self, devices: Ints, columns: slice = ALL) -> Singles:
         """The updates themselves, or some of their columns, one row each."""
+        ...
+
+    def among(self, devices: Ints) -> "Updates":
+        """Of these devices alone, as far as they are here."""
         ...
 
 
@@ -147,6 +152,12 @@ def update_norms(updates: Singles) -> Floats:
     with np.errstate(invalid="ignore"):
         norms: Floats = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
     return norms
+
+
+def sketch_signs(seed: int, parameters: int) -> Singles:
+    """The random sign of each parameter in a sketch."""
+    draws = generator(seed, "sketch").integers(0, 2, parameters, dtype=np.int8)
+    return np.asarray(2 * draws - 1, dtype=np.float32)
 
 
 def sketch(updates: Singles, signs: Singles, width: int) -> Singles:

@@ -45,7 +45,7 @@ class DeployedFleet:
         self._config, self._transport, self._edge, self._local = config, transport, edge, local
         self._wait_seconds, self._stopwatch = wait_seconds, stopwatch
         self._evaluations, self._round = EvaluationMemory(), 0
-        self.parameters, self.simulated = len(local.initial), False
+        self.parameters, self.simulated, self.keeps_updates = len(local.initial), False, True
         self._tell_edge()
 
     # -------------------------------------------------------------------------------- who is there

@@ -13,7 +13,7 @@ from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.links import Links
 from fedclade.core.state import Serving
 from fedclade.core.timeline import Timeline
-from fedclade.core.updates import HeldUpdates
+from fedclade.core.updates import Updates
 from fedclade.fleet.questions import Question
 from fedclade.scheduling.planner import Plan
 
@@ -51,7 +51,7 @@ class Arrival:
     """What became of a plan: the updates that came, what really happened, and what it cost."""
 
     plan: Plan
-    updates: HeldUpdates  # of the devices heard: those whose upload arrived and can be used
+    updates: Updates  # of the devices heard: those whose upload arrived and can be used
     timeline: Timeline  # as it happened
     cost: Cost
     broadcast_seconds: float
@@ -87,6 +87,7 @@ class Fleet(Protocol):
 
     parameters: int
     simulated: bool  # a round can be taken back: nothing has happened
+    keeps_updates: bool  # a round's updates are kept whole until the next
 
     def muster(self, round_: int) -> Roster:
         """Look who is there in a round, and what it holds: simulated devices answer for that round from then on.
@@ -107,7 +108,7 @@ class Fleet(Protocol):
         """Let the devices of a plan train the models that serve them, and upload."""
         ...
 
-    def train_all(self, round_: int, model: Singles) -> HeldUpdates:
+    def train_all(self, round_: int, model: Singles) -> Updates:
         """Every device's update of one model, off the clock: for the one-model comparison."""
         ...
 

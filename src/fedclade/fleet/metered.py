@@ -11,7 +11,7 @@ import numpy as np
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.links import Links
 from fedclade.core.state import Serving
-from fedclade.core.updates import HeldUpdates
+from fedclade.core.updates import Updates
 from fedclade.edge import Edge
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
 from fedclade.fleet.questions import Question
@@ -28,7 +28,7 @@ class Metered:
     def __init__(self, fleet: Fleet, edge: Edge, links: Links, samples: Ints, epochs: int) -> None:
         self._fleet, self._edge, self._links = fleet, edge, links
         self._trained = epochs * np.maximum(1, samples)  # images that a round's training puts through the model
-        self.parameters, self.simulated = fleet.parameters, fleet.simulated
+        self.parameters, self.simulated, self.keeps_updates = fleet.parameters, fleet.simulated, fleet.keeps_updates
 
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """The answer, with its cost."""
@@ -59,7 +59,7 @@ class Metered:
         """As the fleet itself."""
         return self._fleet.carry_out(plan, serving)
 
-    def train_all(self, round_: int, model: Singles) -> HeldUpdates:
+    def train_all(self, round_: int, model: Singles) -> Updates:
         """As the fleet itself."""
         return self._fleet.train_all(round_, model)
 

@@ -9,7 +9,7 @@ from fedclade.core.arrays import Ints, Singles
 from fedclade.core.links import Links
 from fedclade.core.state import Serving
 from fedclade.core.stopwatch import Stopwatch
-from fedclade.core.updates import HeldUpdates, update_norms
+from fedclade.core.updates import HeldUpdates, Updates, sketch_signs
 from fedclade.data.drift import Drift
 from fedclade.edge import Edge
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
@@ -17,6 +17,7 @@ from fedclade.fleet.metered import Metered
 from fedclade.fleet.questions import Evaluate, Examiner, Question
 from fedclade.fleet.remembered import EvaluationMemory
 from fedclade.fleet.simulated.drifting import Present
+from fedclade.fleet.simulated.streamed import Recipe, StreamedUpdates
 from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.scheduling.planner import Plan
 
@@ -40,6 +41,7 @@ class SimulatedFleet:
         self._drift, self._rows = drift, None if drift is None else drift.rows(1)
         self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
         self.parameters, self.simulated = trainer.parameters, True
+        self.keeps_updates = config.keeps_updates(trainer.parameters)
 
     def muster(self, round_: int) -> Roster:
         """Everybody, always; some may hold other data than before."""
@@ -65,7 +67,7 @@ class SimulatedFleet:
         in_use = np.unique(serving.model_of[devices])
         updates = self._train(plan.round, serving.models, devices, serving.model_of[devices])
         if plan.choose is not None:  # the server must hear all norms before it can choose
-            plan = plan.choose(update_norms(updates))
+            plan = plan.choose(updates.norms(devices))
         timeline, lost_links = plan.timeline, plan.links.lost
         arrived = np.sort(timeline.arrived)
         lost = arrived[:0] if lost_links is None else arrived[lost_links[arrived]]
@@ -74,7 +76,7 @@ class SimulatedFleet:
         cost = Cost(broadcast + plan.seconds, plan.joules_of(), models * self._edge.model_bits)
         return Arrival(
             plan,
-            HeldUpdates.of(devices, updates).among(np.setdiff1d(arrived, lost)),
+            updates.among(np.setdiff1d(arrived, lost)),
             timeline,
             cost,
             broadcast,
@@ -82,16 +84,27 @@ class SimulatedFleet:
             incidents=self._incidents(),
         )
 
-    def train_all(self, round_: int, model: Singles) -> HeldUpdates:
+    def train_all(self, round_: int, model: Singles) -> Updates:
         """Everybody, from one model."""
         everyone = np.arange(len(self._samples))
-        return HeldUpdates.of(everyone, self._train(round_, model[None], everyone, np.zeros_like(everyone)))
+        return self._train(round_, model[None], everyone, np.zeros_like(everyone))
 
-    def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Updates:
+        updates: Updates
         with self._stopwatch.measure("training"):
-            updates = self._trainer.train(round_, models, devices, model_of)
+            if self.keeps_updates:
+                updates = HeldUpdates.of(devices, self._trainer.train(round_, models, devices, model_of))
+            else:
+                updates = self._streamed(Recipe(round_, models, devices, model_of))
         self._stopwatch.trained(len(devices), self._config.training.epochs * int(self._samples[devices].sum()))
         return updates
+
+    def _streamed(self, recipe: Recipe) -> StreamedUpdates:
+        """Of more devices than their updates could be kept of."""
+        config, width = self._config, self._config.clustering.remembered_of(whole=False)
+        signs = sketch_signs(config.run.seed, self.parameters)
+        most_bytes = 1e9 * config.training.updates_gb
+        return StreamedUpdates(self._trainer, recipe, self._samples, signs, width or 0, most_bytes)
 
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """The devices' data is here: look at it. Whoever wants to know the cost asks through ``at``."""

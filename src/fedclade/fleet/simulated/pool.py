@@ -73,7 +73,6 @@ class WorkersTrainer(SequentialTrainer):
             "labels": shared_copy(population.labels),
             "order": shared_copy(lists.flat),
             "ends": shared_copy(lists.ends),
-            "models": SharedArray((population.devices, self.parameters)),
         }
         self._setup: dict[str, Any] = {
             "config": self._config.model_dump_json(),
@@ -89,20 +88,20 @@ class WorkersTrainer(SequentialTrainer):
         """Δw of each device, in the order given."""
         if not self._workers:
             self._start_all()
-        used, model_of = np.unique(model_of, return_inverse=True)  # at most as many models as there are devices
-        self._shared["models"].array[: len(used)] = models[used]
-        updates = SharedArray((len(devices), self.parameters))
+        used, model_of = np.unique(model_of, return_inverse=True)
+        starts, updates = shared_copy(models[used]), SharedArray((len(devices), self.parameters))
         self._trainings += 1
-        pending = deque(self._tasks(round_, devices, model_of, updates))
+        pending = deque(self._tasks(round_, devices, model_of, {"models": starts, "updates": updates}))
         selector = selectors.DefaultSelector()
         for index, worker in enumerate(self._workers):
             selector.register(worker.reply, selectors.EVENT_READ, index)
         with selector:
             self._serve(pending, selector)
+        starts.forget()
         updates.forget()
         return updates.array
 
-    def _tasks(self, round_: int, devices: Ints, model_of: Ints, updates: SharedArray) -> list[_Task]:
+    def _tasks(self, round_: int, devices: Ints, model_of: Ints, shared: dict[str, SharedArray]) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
         longest_first = np.argsort(-self._population.samples[devices], kind="stable")
         size = self.examiner.devices_at_once
@@ -116,7 +115,7 @@ class WorkersTrainer(SequentialTrainer):
                 "devices": devices[rows].tolist(),
                 "model_of": model_of[rows].tolist(),
                 "training": self._trainings,
-                "updates": updates.address,
+                **{name: array.address for name, array in shared.items()},
             }
             tasks.append(_Task(number, json.dumps(message).encode() + b"\n"))
         return tasks

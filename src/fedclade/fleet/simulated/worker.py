@@ -37,13 +37,13 @@ def main() -> None:
         std=tuple(setup["std"]),
     )
     local = Local(Config.model_validate(json.loads(setup["config"])), population, setup["step"])
-    models, training = arrays["models"], 0
+    training = 0
     with os.fdopen(setup["reply"], "w", buffering=1) as reply:
         for line in sys.stdin:
             task = json.loads(line)
             rows = task["rows"]
             if task["training"] != training:
-                training, updates = task["training"], attach(task["updates"])
+                training, models, updates = task["training"], attach(task["models"]), attach(task["updates"])
             updates[rows] = local.train_many(
                 task["round"], models, np.array(task["devices"]), np.array(task["model_of"])
             )
