@@ -47,6 +47,7 @@ class Server:
         begun, moved, spent = self._placed(begun, plan.computing, fleet)
         serving = begun.serving(self.method.sends_all_models)
         arrival = fleet.carry_out(plan, serving)  # lines 9 to 14: multicast, train, upload
+        arrival = arrival.unsent() if self.method.alone else arrival
         arrival = arrival.without(not_finite(arrival))
         arrival = arrival.without(self.method.screen(begun, arrival))
         heard = self._heard(begun, arrival)
@@ -136,7 +137,8 @@ class Server:
 
     def _plan(self, state: State, links: Links) -> Plan:
         clusters = cluster_views(state.tree.leaves(), self.config.scheduling, state.round + 1)
-        return self.planner.plan(state.round + 1, links, clusters, state.samples, state.last_heard, state.retry)
+        called = np.union1d(state.retry, self.method.calls(state))
+        return self.planner.plan(state.round + 1, links, clusters, state.samples, state.last_heard, called)
 
     def _beyond_budget(self, seconds: float) -> bool:
         budget = self.config.run.time_budget_seconds
@@ -161,14 +163,20 @@ class Server:
 
     def _carried_out(self, heard: State, decided: Decisions, arrival: Arrival) -> State:
         after = averaged(heard, regrouped(heard, decided), arrival, decided.left_out, self.config)
-        return rearranged(after, decided)
+        return rearranged(replace(after, models={**after.models, **decided.settled}), decided)
 
     def _clocked(self, before: State, after: State, arrival: Arrival, asking: Cost) -> State:
         """With the time passed and the energy spent: on the round, and on questions."""
         total = arrival.cost + asking
         new = np.zeros(after.devices - before.devices)
         energy = np.append(before.energy_joules, new) + total.joules
-        return replace(after, seconds=before.seconds + total.seconds, energy_joules=energy)
+        return replace(
+            after,
+            seconds=before.seconds + total.seconds,
+            energy_joules=energy,
+            downlink_bits=before.downlink_bits + total.downlink_bits,
+            uplink_bits=before.uplink_bits + total.uplink_bits,
+        )
 
     def _continue_conventional(self, before: State, after: State) -> State:
         """One more round of conventional federated learning by everybody, off the clock."""

@@ -206,7 +206,8 @@ def _outcome(
         policy=server.planner.policy.name,
         method=server.method.name,
         seed=parts.config.run.seed,
-        model_bits=server.edge.model_bits,
+        downlink_bits=state.downlink_bits,
+        uplink_bits=state.uplink_bits,
         planted=group if everybody and len(np.unique(group)) > 1 else None,
         round=state.round,
         seconds=state.seconds,
@@ -386,7 +387,7 @@ class Experiment:
         def planned(order: Order, allocation: str) -> Allocation:
             changed = config.scheduling.model_copy(update={"order": order, "allocation": allocation})
             planner = Planner(changed, config.run.seed, edge.subchannels)
-            found = planner.plan(round_, links, (everybody,), samples, last_heard=never, retry=never[:0])
+            found = planner.plan(round_, links, (everybody,), samples, last_heard=never, called=never[:0])
             if found.choose is not None:  # as if all updates were of the same size
                 found = found.choose(np.ones(len(found.computing)))
             return found.allocation

@@ -262,9 +262,11 @@ def named(name: str):
 
 
 def test_every_method_that_ships_is_found_by_its_name():
-    assert method_names() == ["cross-evaluation", "ifca", "none", "norm-thresholds", "oracle"]
+    others = ["fedgroup", "fesem", "flhc", "ifca", "local", "none", "norm-thresholds", "oracle", "pacfl"]
+    assert method_names() == ["cross-evaluation", *others]
     for name in method_names():
-        assert named(name).name == name
+        found = find_method(configuration.load(None, [f"clustering.method={name}"]), ids(0, 1))
+        assert (found.name, bool(found.reveals)) == (name, True)
     assert isinstance(named("cross-evaluation"), CrossEvaluation)
 
 
@@ -297,5 +299,5 @@ def test_a_method_of_ones_own_is_found_and_told_the_planted_groups(tmp_path, mon
     stand_in_folder_with(monkeypatch, tmp_path, "my_methods", text)
     mine = named("my_methods:Mine")
     assert (mine.name, mine.groups.tolist()) == ("mine", [0, 1])
-    assert "has no grown, before_training, screen, save, load" in error_line(named, "my_methods:Half")
+    assert "has no grown, calls, before_training, screen, save, load" in error_line(named, "my_methods:Half")
     assert "must be a class or function" in error_line(named, "my_methods:number")

@@ -22,14 +22,14 @@ def links_of(compute, upload, **more):
     return Links(one, 8.0 / upload, compute, upload, one, 10 * one, np.isfinite(upload), **more)
 
 
-def plan_of(links, subchannels=2, clusters=None, retry=NOBODY, own=None, **config):
+def plan_of(links, subchannels=2, clusters=None, called=NOBODY, own=None, **config):
     """Of round 1, everybody in one open cluster and never heard, unless a test says otherwise."""
     devices = len(links.upload_seconds)
     planner = Planner(SchedulingConfig(**{"order": "latency", **config}), 1, subchannels)
     planner.policy = own or planner.policy
     everybody = (ClusterView(np.arange(devices), open=True),)
     never = np.zeros(devices, dtype=np.int64)
-    return planner.plan(1, links, clusters or everybody, never + 1, never, retry)
+    return planner.plan(1, links, clusters or everybody, never + 1, never, called)
 
 
 rounds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
@@ -49,7 +49,7 @@ def test_a_plan_is_the_timeline_of_those_whom_the_policy_selects_and_of_the_lost
         return seen[-1]
 
     known = Planner(SchedulingConfig(policy=name), 1, subchannels).policy
-    plan = plan_of(links, subchannels, retry=retry, own=Policy(name, spy), deadline_seconds=deadline)
+    plan = plan_of(links, subchannels, called=retry, own=Policy(name, spy), deadline_seconds=deadline)
     chosen = np.union1d(seen[0], retry)
     expected = plan_timeline(
         chosen, links.compute_seconds[chosen], links.upload_seconds[chosen], subchannels, deadline=deadline

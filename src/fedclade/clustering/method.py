@@ -86,6 +86,7 @@ class Decisions:
     left_out: Ints = field(default_factory=lambda: NOBODY)  # devices whose updates are not averaged this round
     moves: tuple[Move | Merge, ...] = ()
     models: Mapping[str, Singles] = field(default_factory=dict)  # models that the method sets itself, e.g. at first
+    settled: Mapping[str, Singles] = field(default_factory=dict)  # leaf -> what it has in place of the averaged model
     norms: Mapping[str, Norms] = field(default_factory=dict)  # of the leaves, where the method looked at them
     notes: tuple[Event, ...] = ()  # what else is worth telling
     cost: Cost | None = None  # of the questions asked; None: none were
@@ -100,6 +101,8 @@ class Method(Protocol):
 
     name: str
     sends_all_models: bool  # before training it asks every device about all models: they need no second multicast
+    alone: bool  # every device trains by itself: nothing is sent in either direction
+    reveals: str  # in a word, what the server sees of a single device; "sums": of nobody alone
 
     def init(self, devices: int) -> Any:
         """The method's own state at the beginning."""
@@ -107,6 +110,10 @@ class Method(Protocol):
 
     def grown(self, own: Any, more: int) -> Any:
         """Its own state with room for so many devices that joined."""
+        ...
+
+    def calls(self, state: State) -> Ints:
+        """Devices that must take part in the next round, whatever the policy says."""
         ...
 
     def before_training(self, state: State, devices: Ints, fleet: Fleet) -> Decisions:
@@ -133,7 +140,7 @@ class Method(Protocol):
 class BaseMethod:
     """A method that decides nothing and remembers nothing: one's own overrides what it needs."""
 
-    name, sends_all_models = "none", False
+    name, sends_all_models, alone, reveals = "none", False, False, "sums"
 
     def __init__(self, config: Config, groups: Ints | None = None) -> None:
         self.config, self.groups = config, groups
@@ -145,6 +152,10 @@ class BaseMethod:
     def grown(self, own: Any, more: int) -> Any:
         """Nothing is remembered."""
         return own
+
+    def calls(self, state: State) -> Ints:
+        """The policy alone decides."""
+        return NOBODY
 
     def before_training(self, state: State, devices: Ints, fleet: Fleet) -> Decisions:
         """Nothing to decide."""

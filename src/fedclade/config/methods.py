@@ -150,3 +150,57 @@ class IfcaConfig(Section):
     """IFCA: k models; each round every device takes the one with the smallest loss on its training data."""
 
     clusters: int = Field(2, ge=1, description="number of models (k)")
+
+
+class FlHcConfig(Section):
+    """FL+HC: after some rounds of conventional federated learning, one hierarchical clustering of all updates."""
+
+    rounds: int = Field(10, ge=0, description="rounds before the clustering (n)")
+    clusters: int = Field(2, ge=1, description="clusters that are left when merging ends (k), if 'threshold' is unset")
+    threshold: float | None = Field(
+        None, gt=0, description="distance from which on clusters are not merged, however many there are then (T)"
+    )
+    distance: Literal["manhattan", "euclidean", "cosine"] = Field(
+        "cosine", description="between two updates; of the three, the one that was right most often (seed 11)"
+    )
+    linkage: Literal["complete", "average", "single", "ward"] = Field(
+        "average", description="between two clusters; the same holds"
+    )
+
+
+class FeSemConfig(Section):
+    """FeSEM: k centres; in every round each device takes the one that its weights are nearest."""
+
+    clusters: int = Field(2, ge=1, description="number of centres (k)")
+
+
+class FedGroupConfig(Section):
+    """FedGroup: groups by the cosines of first updates with their leading singular vectors."""
+
+    clusters: int = Field(2, ge=1, description="number of groups (m)")
+    pretrain_scale: int = Field(20, ge=1, description="so many devices times m train before the groups are made (α)")
+
+
+class PacflConfig(Section):
+    """PACFL: once, before training, a clustering by the principal angles between the devices' data subspaces."""
+
+    vectors: int = Field(3, ge=1, description="leading singular vectors that a device uploads, of each class (p)")
+    by_class: bool = Field(True, description="decompose the images of each class by themselves; false: all together")
+    angle: Literal["smallest", "corresponding"] = Field(
+        "corresponding",
+        description="between two devices: the smallest principal angle (eq. 2), or the mean angle between vectors of "
+        "the same class and rank (eq. 3)",
+    )
+    clusters: int | None = Field(
+        None,
+        ge=1,
+        description="clusters that are left when merging ends; unset: 'threshold' decides, and there may be any number",
+    )
+    threshold: float = Field(
+        65.0,
+        gt=0,
+        le=90,
+        description="degrees from which on clusters are not merged (β), to be set for each data set; 65 tells the "
+        "groups of 20 devices of MNIST and FEMNIST apart with seeds 1 and 2",
+    )
+    linkage: Literal["complete", "average", "single"] = Field("average", description="between two clusters")

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, PlainSerializer, Strict, model_validator
 
-from fedclade.config.methods import CrossEvaluationConfig, IfcaConfig, NormThresholdsConfig
+from fedclade.config.methods import (
+    CrossEvaluationConfig,
+    FedGroupConfig,
+    FeSemConfig,
+    FlHcConfig,
+    IfcaConfig,
+    NormThresholdsConfig,
+    PacflConfig,
+)
 from fedclade.config.section import Section
 
 Relaxed = Strict(False)  # TOML has lists, no tuples
@@ -380,8 +388,10 @@ class ClusteringConfig(Section):
     method: str = Field(
         "cross-evaluation",
         description="cross-evaluation (the devices say whose training helps whom; nothing to tune), norm-thresholds "
-        "(the paper's rule with ε1 and ε2), ifca (k models, each device takes the best), oracle (the planted groups "
-        "are told), none (one model), or 'package.module:factory'",
+        "(the paper's rule with ε1 and ε2), ifca (k models, each device takes the best), flhc (hierarchical clustering "
+        "once), fesem (k-means of weights), fedgroup (k-means of directions, once), pacfl (the data's subspaces, "
+        "once), oracle (the planted groups are told), none (one model), local (each device alone), or "
+        "'package.module:factory'",
     )
     min_cluster_size: int = Field(2, ge=1, description="devices in a child, at least")
     max_age: int | None = Field(
@@ -522,6 +532,10 @@ class Config(Section):
     norm_thresholds: NormThresholdsConfig = NormThresholdsConfig()
     cross_evaluation: CrossEvaluationConfig = CrossEvaluationConfig()
     ifca: IfcaConfig = IfcaConfig()
+    flhc: FlHcConfig = FlHcConfig()
+    fesem: FeSemConfig = FeSemConfig()
+    fedgroup: FedGroupConfig = FedGroupConfig()
+    pacfl: PacflConfig = PacflConfig()
     aggregation: AggregationConfig = AggregationConfig()
     attack: AttackConfig = AttackConfig()
     compare: CompareConfig = CompareConfig()

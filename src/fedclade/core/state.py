@@ -42,6 +42,8 @@ class State:
     present_rounds: Ints  # rounds in which the device was there
     retry: Ints  # devices whose upload was lost in the last round: they send again in the next
     method: Any  # the clustering method's own: it alone knows what is in it
+    downlink_bits: float = 0.0  # sent to the devices so far: models
+    uplink_bits: float = 0.0  # sent by the devices so far: updates, and answers of some size
     best: Mapping[str, Best] = field(default_factory=dict)  # of every cluster: its model of the best round
 
     @property

@@ -101,7 +101,7 @@ class DeployedFleet:
             plan,
             updates.among(timeline.arrived),
             timeline,
-            Cost(uploads.seconds, joules, downlink_bits),
+            Cost(uploads.seconds, joules, downlink_bits, len(updates.devices) * self._edge.model_bits),
             broadcast_seconds=0.0,  # the models' way to the devices is part of what was measured
             lost=np.zeros(0, dtype=np.int64),
             failed=uploads.failed,

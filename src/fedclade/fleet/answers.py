@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from fedclade.core.arrays import Bools, Floats, Ints
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
 
 MIN_FREEDOM = 3
 
@@ -65,6 +65,14 @@ class CutOpinion:
 
     preference: Paired  # how much better the first child's model fits than the second child's
     gain: Paired  # how much better their own child's model fits than their parent's
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What the images of devices span: of each device that answered."""
+
+    vectors: dict[int, Singles]  # class × vector × feature; a vector that does not exist is zero
+    samples: dict[int, int]  # images that were looked at
 
 
 @dataclass(frozen=True)

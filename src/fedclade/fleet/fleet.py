@@ -22,11 +22,12 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Cost:
-    """What something cost: time on the clock, each device's energy, and bits over the air to the devices."""
+    """What something cost: time on the clock, each device's energy, and bits over the air, to and from the devices."""
 
     seconds: float
     joules: Floats  # one entry per device
     downlink_bits: float = 0.0
+    uplink_bits: float = 0.0
 
     @classmethod
     def nothing(cls, devices: int) -> "Cost":
@@ -34,7 +35,12 @@ class Cost:
         return cls(0.0, np.zeros(devices))
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.seconds + other.seconds, self.joules + other.joules, self.downlink_bits + other.downlink_bits)
+        return Cost(
+            self.seconds + other.seconds,
+            self.joules + other.joules,
+            self.downlink_bits + other.downlink_bits,
+            self.uplink_bits + other.uplink_bits,
+        )
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,14 @@ class Arrival:
     def heard(self) -> Ints:
         """Devices with a usable update, ascending."""
         return self.updates.devices
+
+    def unsent(self) -> "Arrival":
+        """The same where no model leaves its device: nothing but the computing costs time and energy."""
+        links, computing = self.plan.links, self.plan.computing
+        joules = np.zeros(len(links.compute_joules))
+        joules[computing] = links.compute_joules[computing]
+        seconds = float(links.compute_seconds[computing].max(initial=0.0))
+        return replace(self, cost=Cost(seconds, joules), broadcast_seconds=0.0)
 
     def without(self, rejected: Mapping[int, str]) -> "Arrival":
         """With some updates refused."""

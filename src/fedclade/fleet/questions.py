@@ -16,7 +16,7 @@ import numpy as np
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, near_miss
-from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Survey, misfit, paired
+from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Spans, Survey, misfit, paired
 
 Share: TypeAlias = Literal["train", "validation", "test"]
 Facts: TypeAlias = dict[str, Any]
@@ -35,6 +35,10 @@ class Examiner(Protocol):
 
     def labels(self, positions: Ints) -> Ints:
         """The classes of images."""
+        ...
+
+    def features(self, positions: Ints) -> Singles:
+        """Images as a model sees them, one flat row each."""
         ...
 
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
@@ -67,6 +71,10 @@ class Question(ABC, Generic[Answer]):
     @abstractmethod
     def looks(self, answer: Answer) -> Floats:
         """For each entry how often an image is put through a model."""
+
+    def answer_bits(self, answer: Answer) -> Floats:
+        """For each entry the bits of its answer, where they count beside a model's."""
+        return np.zeros(len(self.devices))
 
     @abstractmethod
     def part(self, device: int) -> Message:
@@ -356,8 +364,79 @@ class SurveyModels(Question[Survey]):
         answer.samples[row] = samples
 
 
+@dataclass(frozen=True)
+class Subspaces(Question[Spans]):
+    """The leading left singular vectors of each device's training images: of every class alone, or of all together.
+
+    Unlike the other answers this one tells of the images themselves: a class's first vector looks like its mean image.
+    """
+
+    devices: Ints
+    vectors: int  # of each class
+    by_class: bool = True
+    kind: ClassVar[str] = "subspaces"
+
+    @property
+    def models_sent(self) -> int:
+        """None."""
+        return 0
+
+    def run(self, examiner: Examiner) -> Spans:
+        """A truncated singular value decomposition for each class."""
+        found = self.nothing(examiner.classes)
+        for device in self.devices.tolist():
+            positions = examiner.positions(device, "train")
+            images, labels = examiner.features(positions).astype(np.float64), examiner.labels(positions)
+            groups = [labels == each for each in range(examiner.classes)] if self.by_class else [labels >= 0]
+            spanned = np.zeros((len(groups), self.vectors, images.shape[1]), dtype=np.float32)
+            for row, chosen in enumerate(groups):
+                if chosen.any():
+                    leading = np.linalg.svd(images[chosen], full_matrices=False)[2][: self.vectors]
+                    spanned[row, : len(leading)] = leading
+            found.vectors[device], found.samples[device] = spanned, len(positions)
+        return found
+
+    def looks(self, answer: Spans) -> Floats:
+        """About one look at every image for each vector of its class."""
+        return np.array([self.vectors * answer.samples.get(device, 0) for device in self.devices.tolist()], float)
+
+    def answer_bits(self, answer: Spans) -> Floats:
+        """32 bits for each number of a vector that exists."""
+        told = [answer.vectors.get(device, np.zeros((0, 0, 0))) for device in self.devices.tolist()]
+        return np.array([32.0 * np.abs(each).any(axis=2).sum() * each.shape[2] for each in told])
+
+    def part(self, device: int) -> Message:
+        """How many vectors."""
+        return {"vectors": self.vectors, "by_class": self.by_class}, {}
+
+    @classmethod
+    def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
+        """Of this device."""
+        return cls(np.array([device]), int(facts["vectors"]), bool(facts["by_class"]))
+
+    @staticmethod
+    def reply(answer: Spans) -> Message:
+        """The vectors, and of how many images."""
+        ((device, vectors),) = answer.vectors.items()
+        return {"samples": answer.samples[device]}, {"vectors": vectors}
+
+    def nothing(self, classes: int) -> Spans:
+        """Nobody has answered."""
+        return Spans({}, {})
+
+    def take(self, answer: Spans, device: int, facts: Facts, arrays: Arrays) -> None:
+        """Vectors of length 1 or 0, as many and as long as the others'."""
+        told = arrays["vectors"]
+        shape = next(iter(answer.vectors.values()), told).shape
+        vectors = _finite(told, shape).astype(np.float32)
+        lengths = np.linalg.norm(vectors, axis=-1)
+        if len(shape) != 3 or shape[1] != self.vectors or not (np.minimum(lengths, abs(lengths - 1)) < 1e-3).all():
+            raise ValueError(f"{list(shape)}: must be class × {self.vectors} × feature, of vectors of length 1 or 0")
+        answer.vectors[device], answer.samples[device] = vectors, int(facts["samples"])
+
+
 QUESTIONS: Mapping[str, type[Question[Any]]] = {
-    question.kind: question for question in (Evaluate, Compare, TryCut, SurveyModels)
+    question.kind: question for question in (Evaluate, Compare, TryCut, SurveyModels, Subspaces)
 }
 
 

@@ -24,5 +24,11 @@ def uploads(outcome: Outcome) -> int:
 
 @metric("upload_bits", "uploaded (Mbit)", factor=1e-6, decimals=None, table="cost", figure="fairness")
 def upload_bits(outcome: Outcome) -> float:
-    """Bits of all uploads together."""
-    return float(outcome.participation.sum() * outcome.model_bits)
+    """Bits that all devices sent: updates, also those that were lost, and answers that are no smaller than models."""
+    return outcome.uplink_bits
+
+
+@metric("downlink_bits", "multicast (Mbit)", factor=1e-6, decimals=None, table="cost", figure=None)
+def downlink_bits(outcome: Outcome) -> float:
+    """Bits that were sent to devices: every model multicast, to train it or to be asked about it."""
+    return outcome.downlink_bits

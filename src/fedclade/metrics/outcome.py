@@ -18,7 +18,8 @@ class Outcome:
     policy: str  # who takes part
     method: str  # how clusters are found
     seed: int
-    model_bits: float  # size of one upload
+    downlink_bits: float  # sent to the devices
+    uplink_bits: float  # sent by the devices
     planted: Ints | None  # the group that each device was put into; None: there is only one, or nobody knows
     round: int  # rounds done
     seconds: float  # on the simulated clock

@@ -77,6 +77,8 @@ def _facts(state: State) -> dict[str, Any]:
     return {
         "round": state.round,
         "seconds": state.seconds,
+        "downlink_bits": state.downlink_bits,
+        "uplink_bits": state.uplink_bits,
         **{name: getattr(state, name).tolist() for name in COUNTS},
         "energy_joules": state.energy_joules.tolist(),
         "tree": state.tree.to_json(),
@@ -91,6 +93,8 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
     return State(
         round=facts["round"],
         seconds=facts["seconds"],
+        downlink_bits=facts["downlink_bits"],
+        uplink_bits=facts["uplink_bits"],
         tree=Tree.from_json(facts["tree"], len(facts["last_heard"])),
         models=_named(tensors, "model/"),
         conventional=tensors.get("conventional"),

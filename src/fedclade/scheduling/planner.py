@@ -80,13 +80,13 @@ class Planner:
         clusters: tuple[ClusterView, ...],
         samples: Ints,
         last_heard: Ints,
-        retry: Ints,
+        called: Ints,
     ) -> Plan:
         """The plan of one round.
 
         ``links`` says what every device needs this round, ``samples`` how much data each has, ``last_heard`` in which
-        round each was last heard (0: never). The devices of ``retry`` take part whatever the policy says, because
-        their last upload was lost, unless they are known to be absent.
+        round each was last heard (0: never). The devices of ``called`` take part whatever the policy says, because
+        their last upload was lost or the method needs them, unless they are known to be absent.
         """
         situation = Situation(
             round=round_,
@@ -107,7 +107,7 @@ class Planner:
         here = np.arange(len(samples)) if links.absent is None else np.flatnonzero(~links.absent)
         situation = situation.among(here)
         selected = self._selected(situation) if len(here) else here
-        chosen = np.union1d(here[selected], np.intersect1d(retry, here))
+        chosen = np.union1d(here[selected], np.intersect1d(called, here))
         deadline = _deadline(self.config, clusters, len(samples))
         allocation = self._allocated(chosen, links.compute_seconds, links, deadline)
         if self.policy.choose_uploads is None:

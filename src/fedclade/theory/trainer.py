@@ -77,6 +77,10 @@ class LogisticTrainer:
         """The classes of images."""
         return self._labels[positions]
 
+    def features(self, positions: Ints) -> Singles:
+        """Images as the model sees them, one flat row each."""
+        return self._features[positions, :-1].astype(np.float32)
+
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
         """For each image whether the model is right, and its cross-entropy."""
         problem = LogisticProblem(self._features[positions], self._labels[positions], self.classes, 0.0)

@@ -9,7 +9,7 @@ from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, members, near_miss
 
-PARTS = ("init", "grown", "before_training", "screen", "after_training", "save", "load")
+PARTS = ("init", "grown", "calls", "before_training", "screen", "after_training", "save", "load")
 
 
 def method_names() -> list[str]:

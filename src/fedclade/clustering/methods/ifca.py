@@ -18,7 +18,7 @@ from fedclade.fleet.questions import Evaluate
 class Ifca(BaseMethod):
     """Estimate every device's cluster by the losses of all models, then train as usual."""
 
-    name, sends_all_models = "ifca", True
+    name, sends_all_models, reveals = "ifca", True, "losses"
 
     def before_training(self, state: State, devices: Ints, fleet: Fleet) -> Decisions:
         """Assign the devices that are about to train to the model with the smallest loss on their training data."""

@@ -5,44 +5,26 @@
 model and data set.
 """
 
-import numpy as np
-
 from fedclade.clustering.bipartition import bipartition
 from fedclade.clustering.criteria import cut_facts, enough_heard, gamma_test, judge
-from fedclade.clustering.method import BaseMethod, Conversation, Decisions, Move, NewSplit, Norms
+from fedclade.clustering.grouping import placed_by_loss
+from fedclade.clustering.method import BaseMethod, Decisions, NewSplit, Norms
 from fedclade.clustering.recent import cluster_norms, completed, known_updates, recent, similarity
 from fedclade.core.arrays import Ints
-from fedclade.core.state import State, stack
+from fedclade.core.state import State
 from fedclade.core.tree import Node
 from fedclade.fleet.fleet import Arrival, Fleet
-from fedclade.fleet.questions import Evaluate
 from fedclade.scheduling.planner import heard_in_full
 
 
 class NormThresholds(BaseMethod):
     """Stop or split by two thresholds of update norms; cut by the similarity of updates."""
 
-    name = "norm-thresholds"
+    name, reveals = "norm-thresholds", "updates"
 
     def before_training(self, state: State, devices: Ints, fleet: Fleet) -> Decisions:
         """A device never heard before takes the leaf whose model has the smallest loss on its data."""
-        names = [leaf.name for leaf in state.tree.leaves()]
-        new = devices[state.last_heard[devices] == 0]
-        if len(names) == 1 or len(new) == 0:
-            return Decisions(state.method)
-        talk = Conversation(fleet, state.devices)
-        each = np.repeat(np.arange(len(names)), len(new))
-        answer = talk.ask(Evaluate(stack(state.models, names), np.tile(new, len(names)), each, "train"))
-        losses = np.where(np.isnan(answer.loss), np.inf, answer.loss).reshape(len(names), len(new))
-        leaf_of = state.tree.leaf_of()
-        left = {leaf.name: len(leaf.devices) for leaf in state.tree.leaves()}
-        moves = []
-        for device, choice, least in zip(new.tolist(), losses.argmin(axis=0), losses.min(axis=0), strict=True):
-            source, to = leaf_of[device], names[choice]
-            if source != to and np.isfinite(least) and left[source] > 1:
-                left[source] -= 1
-                moves.append(Move(device, to, {"from": source, "by": "smallest loss"}, "placed"))
-        return Decisions(state.method, moves=tuple(moves), notes=talk.notes(), cost=talk.cost)
+        return placed_by_loss(state, devices[state.last_heard[devices] == 0], fleet)
 
     def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
         """Lines 17 to 28, for every cluster."""

@@ -17,7 +17,7 @@ from fedclade.fleet.fleet import Fleet
 class Oracle(BaseMethod):
     """Split once, before anybody trains, into the planted groups."""
 
-    name = "oracle"
+    name, reveals = "oracle", "groups"
 
     def __init__(self, config: Config, groups: Ints | None = None) -> None:
         super().__init__(config, groups)

@@ -52,6 +52,10 @@ class Present:
         """The classes of images."""
         return self._examiner.labels(positions)
 
+    def features(self, positions: Ints) -> Singles:
+        """Images as a model sees them, one flat row each."""
+        return self._examiner.features(positions)
+
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
         """For each image whether a model is right (1 or 0), and its loss."""
         return self._examiner.scores(model, positions)

@@ -73,7 +73,8 @@ class SimulatedFleet:
         lost = arrived[:0] if lost_links is None else arrived[lost_links[arrived]]
         models = 0 if serving.sent else len(in_use)
         broadcast = self._edge.broadcast_seconds(models)
-        cost = Cost(broadcast + plan.seconds, plan.joules_of(), models * self._edge.model_bits)
+        sent, bits = len(timeline.arrived), self._edge.model_bits
+        cost = Cost(broadcast + plan.seconds, plan.joules_of(), models * bits, sent * bits)
         return Arrival(
             plan,
             updates.among(np.setdiff1d(arrived, lost)),

@@ -86,6 +86,13 @@ class Net:
         """The classes of images."""
         return self._labels[positions].cpu().numpy()
 
+    def features(self, positions: Ints) -> Singles:
+        """Images as the model sees them, one flat row each."""
+        if self._tokens:
+            raise UserError("population.source: token ids span no subspaces; take another clustering.method")
+        images: Singles = self.inputs(torch.from_numpy(positions).to(self._device)).flatten(1).cpu().numpy()
+        return images
+
     def losses(self, models: Singles, positions: Ints) -> np.ndarray:
         """The loss of each model (row) on each image (column)."""
         if self._program:

@@ -39,7 +39,7 @@ class CrossEvaluation(BaseMethod):
     review who belongs where and whether two of them are one.
     """
 
-    name = "cross-evaluation"
+    name, reveals = "cross-evaluation", "opinions"
 
     def init(self, devices: int) -> Known:
         """Nothing is known yet."""
