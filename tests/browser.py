@@ -22,7 +22,7 @@ OPTIONS = (
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND",  # the pages must work offline
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # the pages must work offline
     "--remote-debugging-pipe",
 )
 
@@ -45,6 +45,7 @@ class Page:
         self._read, self._write, self._rest, self._next = read, write, b"", 0
         self._session: str | None = None
         self.complaints: list[str] = []
+        self.allowed: tuple[str, ...] = ("file:", "data:", "blob:")  # whatever else is fetched is a complaint
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -83,7 +84,7 @@ class Page:
             self.complaints.append(parameters["entry"]["text"])
         elif event["method"] == "Network.requestWillBeSent":
             url = parameters["request"]["url"]
-            if not url.startswith(("file:", "data:", "blob:")):
+            if not url.startswith(self.allowed):
                 self.complaints.append(f"went to the network: {url}")
 
     def see(self, width: int = 1200, height: int = 900, *, dark: bool = False, media: str = "screen") -> None:
@@ -94,9 +95,9 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[feature])
 
-    def open(self, path: Path, within_seconds: float = 30) -> float:
-        """Open a report and wait until all is drawn; gives the seconds it took from navigation on."""
-        self.call("Page.navigate", url=path.resolve().as_uri())
+    def open(self, place: Path | str, within_seconds: float = 30) -> float:
+        """Open a report, by path or address, and wait until all is drawn; gives the seconds from navigation on."""
+        self.call("Page.navigate", url=place.resolve().as_uri() if isinstance(place, Path) else place)
         self.wait_for("document.documentElement?.dataset.ready === 'yes'", within_seconds)
         return float(self.value("performance.now()")) / 1000
 

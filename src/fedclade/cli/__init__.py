@@ -26,6 +26,7 @@ from fedclade.cli import (
     run,
     show,
     show_run,
+    watch,
 )
 from fedclade.config import Config, section_fields
 from fedclade.core.errors import UserError
@@ -41,6 +42,7 @@ for command in (
     check_data.check_data,
     plan.plan,
     run.run,
+    watch.watch,
     show_run.show_run,
     assign.assign,
     export.export,

@@ -83,10 +83,22 @@ def last_round(path: Path) -> int:
         (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(" ".join(found.split()))
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'rounds'").fetchone() is None:
+        if not _made(db):
             return 0
         (last,) = db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
         return int(last)
+
+
+def has_tables(path: Path) -> bool:
+    """Whether run.db is there and its tables were made: not so in the first moments of a run."""
+    if not path.is_file():
+        return False
+    with open_to_read(path) as db:
+        return _made(db)
+
+
+def _made(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'rounds'").fetchone() is not None
 
 
 def insert(db: sqlite3.Connection, table: str, rows: Sequence[Mapping[Any, Any]]) -> None:

@@ -22,6 +22,12 @@ def write_page(path: Path, kind: str, data: Json, share: Path | None = None) -> 
 
     Plotly's five megabytes are put into the folder ``share``, once for all pages below it; without one, into the page.
     """
+    write_beside(path, filled(kind, data, _plotly(path, share)).encode())
+    return path
+
+
+def filled(kind: str, data: Json, plotly: str) -> str:
+    """The text of a page; ``plotly`` is its script element."""
     page = _asset("page.html")
     for mark, text in (
         ("@TITLE@", "fedclade"),
@@ -29,12 +35,11 @@ def write_page(path: Path, kind: str, data: Json, share: Path | None = None) -> 
         ("@BODY@", _asset(f"{kind}.html")),
         ("@SCRIPT@", _asset("common.js") + _asset(f"{kind}.js")),
         ("@DATA@", json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
-        ("@PLOTLY@", _plotly(path, share)),
+        ("@PLOTLY@", plotly),
     ):
         before, after = page.split(mark)
         page = before + text + after
-    write_beside(path, page.encode())
-    return path
+    return page
 
 
 def _plotly(page: Path, share: Path | None) -> str:

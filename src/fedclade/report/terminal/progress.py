@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from fedclade.core.records import RoundRecord
+from fedclade.core.records import Event, RoundRecord
 from fedclade.core.units import duration
 from fedclade.report.listener import Listener, Progress
 from fedclade.report.terminal.words import percent, spans
@@ -24,26 +24,37 @@ SHORTEST_BAR, SHORT_BAR, LONGEST_BAR, GAP = 6, 10, 24, 2  # columns
 def event_lines(record: RoundRecord) -> Iterator[str]:
     """What a round changed in the tree, and what went wrong, a line each."""
     for event in record.events:
-        if event.kind == "split":
-            sides = " | ".join(spans(part) or "nobody" for part in event.detail["parts"])
-            yield f"round {record.round}: cluster {event.node} splits into {sides}"
-        elif event.kind in ("stop", "reopen"):
-            word = "has stopped" if event.kind == "stop" else "is open again"
-            yield f"round {record.round}: cluster {event.node} {word}"
-        elif event.kind in ("moved", "placed"):
-            left = event.detail["from"]
-            yield f"round {record.round}: device {event.device} goes from cluster {left} to {event.node}"
-        elif event.kind == "merge":
-            yield f"round {record.round}: clusters {event.node} and {event.detail['merged']} become one"
-        elif event.kind == "drifted":
-            to = event.detail["to"]
-            yield f"round {record.round}: the data of device {event.device} change, its group is now {to}"
-        elif event.kind == "joined":
-            yield f"round {record.round}: device {event.device} joined, in cluster {event.node}"
-        elif event.kind == "incident":
-            yield f"round {record.round}: {event.detail['what']}"
-        elif event.kind == "rejected":
-            yield f"round {record.round}: rejected the update of device {event.device}: {event.detail['reason']}"
+        if line := event_line(record.round, event):
+            yield line
+
+
+def event_line(round_: int, event: Event) -> str:
+    """One line about an event of a round; empty for those that are only written down."""
+    told = _event_told(event)
+    return f"round {round_}: {told}" if told else ""
+
+
+def _event_told(event: Event) -> str:
+    detail = event.detail
+    match event.kind:
+        case "split":
+            sides = " | ".join(spans(part) or "nobody" for part in detail["parts"])
+            return f"cluster {event.node} splits into {sides}"
+        case "stop" | "reopen":
+            return f"cluster {event.node} {'has stopped' if event.kind == 'stop' else 'is open again'}"
+        case "moved" | "placed":
+            return f"device {event.device} goes from cluster {detail['from']} to {event.node}"
+        case "merge":
+            return f"clusters {event.node} and {detail['merged']} become one"
+        case "drifted":
+            return f"the data of device {event.device} change, its group is now {detail['to']}"
+        case "joined":
+            return f"device {event.device} joined, in cluster {event.node}"
+        case "incident":
+            return str(detail["what"])
+        case "rejected":
+            return f"rejected the update of device {event.device}: {detail['reason']}"
+    return ""
 
 
 class ProgressLine:
