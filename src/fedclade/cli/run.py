@@ -39,6 +39,8 @@ def run(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in --out")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print the run's path only")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="write DIR/tensorboard too")] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="log to MLflow, too")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="log to Weights & Biases, too")] = False,
     progress: Annotated[Form, typer.Option(help="for a person, or one JSON object a line for a program")] = Form.text,
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +54,9 @@ def run(
             if by_line and silent:
                 raise UserError("--progress json ends with the summary: leave out --quiet and --json")
             experiment, folder = _experiment(source, overrides, out, resume, signals)
-            telling = _telling(experiment, folder, progress, silent, tensorboard)
+            loggers = {"TensorBoard": tensorboard, "Mlflow": mlflow, "Wandb": wandb}
+            wanted = [name for name, is_wanted in loggers.items() if is_wanted]
+            telling = _telling(experiment, folder, progress, silent, wanted)
             finished = _simulate(experiment, folder, resume is not None, overwrite, signals, telling)
     except Interrupted:
         raise typer.Exit(128 + signals.number) from None
@@ -87,9 +91,9 @@ def _experiment(
 
 @contextlib.contextmanager
 def _telling(
-    experiment: "Experiment", folder: Path, form: Form, silent: bool, tensorboard: bool
+    experiment: "Experiment", folder: Path, form: Form, silent: bool, wanted: list[str]
 ) -> "Iterator[list[Listener]]":
-    """Who listens to the run: a person or a program, and TensorBoard."""
+    """Who listens to the run: a person or a program, and the loggers that are wanted."""
     from fedclade.report import terminal
     from fedclade.report.listener import Calls
 
@@ -103,10 +107,10 @@ def _telling(
             for warning in () if silent else experiment.plan().warnings:
                 screen.print(f"Warning: {warning}.", style="yellow", soft_wrap=True)
             listeners.append(stack.enter_context(terminal.ProgressDisplay(screen, config.run.rounds)))
-        if tensorboard:
-            from fedclade.report.tensorboard import TensorBoard
+        if wanted:
+            from fedclade.report import loggers
 
-            listeners.append(stack.enter_context(TensorBoard(folder)))
+            listeners += [stack.enter_context(getattr(loggers, name)(folder)) for name in wanted]
         yield listeners
 
 
