@@ -8,6 +8,7 @@ import torch
 
 from fedclade import config as configuration
 from fedclade.config import Config
+from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.models import build_model
 
@@ -41,7 +42,7 @@ def random_population(devices: int, images: int) -> Population:
         validation=tuple(np.arange(0) for _ in mine),
         test=mine,
         group=np.zeros(devices, dtype=np.int64),
-        classes=CLASSES,
+        task=Task(CLASSES),
         mean=(MEAN,),
         std=(STD,),
     )

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,7 +26,7 @@ from fedclade.core.records import EvaluationRecord, RoundRecord
 from fedclade.core.state import BEST, CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT
-from fedclade.data import Population, Source, build_population, populate
+from fedclade.data import Population, Source, populate, read_source
 from fedclade.data.drift import Drift, drift_of
 from fedclade.data.given import given_name, source_of_devices
 from fedclade.edge import Edge, SimulatedEdge, plausibility
@@ -293,7 +293,7 @@ class Experiment:
     @cached_property
     def population(self) -> Population:
         """The devices' data."""
-        return build_population(self.config) if self._given is None else populate(self.config, self._given)
+        return _populated(self.config, self._given)
 
     @cached_property
     def engine(self) -> "Engine":
@@ -305,7 +305,7 @@ class Experiment:
     @cached_property
     def drift(self) -> Drift | None:
         """What changes in the devices' data during the run."""
-        return drift_of(self.config, self.population)
+        return drift_of(self.config, self.population, partial(_populated, self.config, self._given))
 
     @cached_property
     def trainer(self) -> Trainer:
@@ -456,8 +456,13 @@ def _edge_of(
 ) -> SimulatedEdge:
     """The edge of devices with so much data each, at first and later; no trainer is built for it."""
     shape, tokens = population.sample
-    parameters = count_parameters(config.model, shape, population.classes, tokens)
+    parameters = count_parameters(config.model, shape, population.task.outputs, tokens)
     return SimulatedEdge(config, samples, population.bits_per_sample, parameters, later)
+
+
+def _populated(config: Config, given: Source | None, seen_by: Ints | None = None) -> Population:
+    """The devices' data, as they see them or as devices of other groups would; they may be given in Python."""
+    return populate(config, read_source(config) if given is None else given, seen_by)
 
 
 def _config_of(config: Config, given: Source) -> Config:
@@ -476,7 +481,7 @@ def card_of(config: Config, population: Population) -> "ModelCard":
     return ModelCard(
         fitted(config.model, shape, tokens).model_dump(),
         shape,
-        population.classes,
+        population.task,
         population.full_scale,
         population.mean,
         population.std,

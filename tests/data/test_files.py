@@ -192,7 +192,7 @@ def test_a_table_may_have_groups_and_a_split_and_needs_no_devices(tmp_path):
         (("a,y", "1,0", "dry,0"), "column 'a' is texts, must be numbers; name others in population.input_columns"),
         (("a,y", "1,0", ",0"), "column 'a' has no finite number in sample 1"),
         (("a,y", "1,0", "1e99,0"), "column 'a' has no finite number in sample 1"),
-        (("a,y", "1,0", "2,"), "y is float64, must be whole numbers from 0"),
+        (("a,y", "1,0", "2,"), "y is not finite in sample 1; must hold no NaN"),
         (("a,y", "1,0", "2,-1"), "y has label -1, must be whole numbers from 0"),
         (("a,y,device", "1,0,p", "2,0,"), "device is object, must be whole numbers or texts"),
         (("a,y,device", "1,0,p", "2,0,q"), "device p has 1 sample, must have at least 2"),

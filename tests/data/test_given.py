@@ -141,7 +141,7 @@ def test_an_experiment_with_given_devices_runs_without_a_truth(tmp_path):
 def test_from_arrays_takes_whose_each_sample_is_and_what_else_is_known(tmp_path):
     experiment = Experiment.from_arrays(SMALL, X, Y, DEVICE, {"run.seed": 5}, group=[0, 1, 0], classes=4)
     assert experiment.groups(1).tolist() == [0, 1, 0]
-    assert (experiment.population.classes, experiment.config.run.seed) == (4, 5)
+    assert (experiment.population.task.outputs, experiment.config.run.seed) == (4, 5)
     assert experiment.run(tmp_path / "run").summary["adjusted_rand_index"] is not None
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from data_builders import config, error_line, image_set
 from fedclade.data import Population, populate
-from fedclade.data.planted_groups import group_of_devices, rotate
+from fedclade.data.planted_groups import group_of_devices
+from fedclade.data.variations.rotate import rotate
 
 DEVICES = {"devices": 6, "partition": "iid"}
 SOURCE = image_set(600, classes=10)

@@ -115,7 +115,7 @@ def test_the_seed_and_nothing_else_decides_the_bytes(kind):
 def test_a_population_knows_its_source():
     source = image_set(60, classes=3, shape=(3, 4, 5), mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     population = populate(config(population={"devices": 2}), source)
-    assert (population.classes, population.mean, population.std) == (3, source.mean, source.std)
+    assert (population.task.outputs, population.mean, population.std) == (3, source.mean, source.std)
     assert population.bits_per_sample == 480  # 3 × 4 × 5 pixels of 8 bits
 
 

@@ -42,7 +42,7 @@ def test_each_device_holds_its_own_samples_numbered_by_ascending_id():
         own = held(population, number)
         np.testing.assert_array_equal(population.images[own, 0, 0], X[name == DEVICE].astype(np.float32))
         np.testing.assert_array_equal(population.labels[own], Y[name == DEVICE])
-    assert (population.classes, population.group.tolist()) == (3, [0, 0, 0])
+    assert (population.task.outputs, population.group.tolist()) == (3, [0, 0, 0])
 
 
 def test_pairs_are_devices_in_their_order_with_the_groups_they_are_said_to_have():
@@ -50,7 +50,7 @@ def test_pairs_are_devices_in_their_order_with_the_groups_they_are_said_to_have(
     population = population_of(Source.of_devices(pairs, group=[1, 0, 1], classes=7), 3)
     assert [len(held(population, device)) for device in range(3)] == [2, 7, 3]
     np.testing.assert_array_equal(population.images[:, 0, 0], X.astype(np.float32))
-    assert (population.group.tolist(), population.classes) == ([1, 0, 1], 7)
+    assert (population.group.tolist(), population.task.outputs) == ([1, 0, 1], 7)
 
 
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=5), st.randoms(use_true_random=False))
@@ -237,7 +237,7 @@ def test_an_unknown_source_suggests_the_near_one():
         ({"x": np.where(X[3, 3] == X, np.nan, X)}, "x is not finite in sample 3"),
         ({"x": X * 1e300}, "x is not finite in sample 0; must hold no NaN and nothing beyond float32"),
         ({"y": Y[:, None]}, "y has shape (12, 1), must be (12,)"),
-        ({"y": Y / 2}, "y is float64, must be whole numbers from 0"),
+        ({"y": Y / 2, "targets": "classes"}, "y is float64, must be whole numbers from 0"),
         ({"y": Y - 1}, "y has label -1, must be whole numbers from 0"),
         ({"y": Y.astype(np.uint64) + 2**63}, f"must be below {MOST_CLASSES}"),
         ({"classes": 2}, "y has label 2, must be below 2"),

@@ -42,7 +42,7 @@ class MadeUpTransport:
         self.before_round()
         population = self._population
         shape = population.images.shape[1:]
-        inputs = Inputs((shape[0], shape[1], shape[2]), population.classes, population.mean, population.std)
+        inputs = Inputs((shape[0], shape[1], shape[2]), population.task.outputs, population.mean, population.std)
         for name in by_name(str(k) for k in self.here):
             k = int(name)
             samples = len(population.train[k]), len(population.test[k])

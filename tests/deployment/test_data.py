@@ -25,7 +25,7 @@ def test_a_partition_is_the_device_that_the_simulator_has():
     assert population.devices == 3
     np.testing.assert_array_equal(population.images[population.train[2]], everybody.images[everybody.train[4]])
     np.testing.assert_array_equal(population.labels[population.test[2]], everybody.labels[everybody.test[4]])
-    assert (mine.group, mine.classes, mine.mean) == (1, 10, everybody.mean)
+    assert (mine.group, mine.task.outputs, mine.mean) == (1, 10, everybody.mean)
     assert population.samples.tolist() == [0, 0, 40]
 
 
@@ -51,7 +51,7 @@ def test_a_folder_of_arrays(tmp_path):
     np.savez(tmp_path / "test.npz", x=IMAGES[:3], y=LABELS[:3])
     both = load_data(CONFIG, {"data": str(tmp_path)}, {"classes": 12})
     assert {name: len(share) for name, share in both.shares.items()} == {"train": 10, "validation": 0, "test": 3}
-    assert (both.images.shape, both.classes, both.group) == ((13, 1, 8, 8), 12, -1)
+    assert (both.images.shape, both.task.outputs, both.group) == ((13, 1, 8, 8), 12, -1)
 
 
 def test_a_file_of_the_devices_own(tmp_path):
@@ -61,7 +61,7 @@ def test_a_file_of_the_devices_own(tmp_path):
     assert {name: len(share) for name, share in archive.shares.items()} == {"train": 5, "validation": 2, "test": 3}
     (tmp_path / "mine.csv").write_text("a,b,y\n" + "0.5,1,0\n" * 10)
     table = load_data(CONFIG, {"data": str(tmp_path / "mine.csv")}, {"classes": 4})
-    assert (table.images.shape, table.images.dtype, table.classes) == ((10, 1, 1, 2), np.float32, 4)
+    assert (table.images.shape, table.images.dtype, table.task.outputs) == ((10, 1, 1, 2), np.float32, 4)
     assert {name: len(share) for name, share in table.shares.items()} == {"train": 8, "validation": 0, "test": 2}
 
 
@@ -118,7 +118,7 @@ def test_floats_reach_the_model_as_they_are_and_bytes_between_0_and_1():
         ((IMAGES, LABELS[:3]), r"y has shape \(3,\), must be \(10,\)"),
         ((IMAGES[:0], LABELS[:0]), r"x of shape \(0, 8, 8\) is empty"),
         ((IMAGES, LABELS - 1), "y has label -1, must be whole numbers from 0"),
-        ((IMAGES, LABELS * 0.5), "y is float64, must be whole numbers from 0"),
+        ((IMAGES, LABELS * 0.5), "training and test y are not both classes or both numbers; set population.targets"),
         ((IMAGES.astype(np.int64) - 1, LABELS), "x has -1; whole numbers are token ids and must be from 0"),
         ((IMAGES.astype(np.int64), LABELS), "differ in shape or type"),
         ((IMAGES[:, 0, 0], LABELS), "differ in shape or type"),

@@ -10,10 +10,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional
 
 from data_builders import config, error_line, image_set, stand_in_folder_with
 from fedclade.core.errors import Interrupted
+from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
@@ -21,6 +21,7 @@ from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import compile_lean
+from fedclade.fleet.simulated.kernels.targets import Classes, Numbers
 from fedclade.fleet.simulated.pool import WorkersTrainer
 from tiny_runs import outcome, tiny
 
@@ -47,7 +48,7 @@ def population_of(sizes: list[int], shape: tuple[int, int, int] = (1, SIDE, SIDE
         tuple(part[:0] for part in parts),
         tuple(part[:1] for part in parts),
         np.zeros(len(sizes), dtype=np.int64),
-        5,
+        Task(5),
         (0.5,) * shape[0],
         (0.3,) * shape[0],
     )
@@ -268,24 +269,27 @@ def deep_net() -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), nn.Linear(50, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4))
 
 
-def test_dual_steps_are_sgd_also_through_several_hidden_layers():
-    images, labels = torch.randn(11, 50, generator=torch.Generator().manual_seed(1)), torch.arange(11) % 4
+@pytest.mark.parametrize(
+    ("targets", "wanted"), [(Classes(4), torch.arange(11) % 4), (Numbers(), torch.linspace(-2, 3, 44).view(11, 4))]
+)
+def test_dual_steps_are_sgd_also_through_several_hidden_layers(targets, wanted):
+    images = torch.randn(11, 50, generator=torch.Generator().manual_seed(1))
     orders = [np.random.default_rng(epoch).permutation(11) for epoch in range(3)]
     reference, module = deep_net(), deep_net()
     optimiser = torch.optim.SGD(reference.parameters(), lr=0.3)
     for order in orders:
         for batch in torch.split(torch.from_numpy(order), 4):
             optimiser.zero_grad()
-            functional.cross_entropy(reference(images[batch]), labels[batch]).backward()
+            targets.loss(reference(images[batch]), wanted[batch]).backward()
             optimiser.step()
     weights, _, _ = bind(module)
-    DualProgram(module).train(images, labels.numpy(), orders, 4, 0.3)
+    DualProgram(module, targets).train(images, targets.wanted(wanted).numpy(), orders, 4, 0.3)
     torch.testing.assert_close(weights, nn.utils.parameters_to_vector(reference.parameters()), rtol=1e-4, atol=1e-5)
 
 
 def test_dual_steps_are_for_few_samples_and_several_epochs():
     module = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 62))
-    program = DualProgram(module)
+    program = DualProgram(module, Classes(62))
     assert program.pays(samples=240, epochs=10)
     assert not program.pays(samples=2000, epochs=10)
     assert not program.pays(samples=240, epochs=1)
@@ -307,19 +311,22 @@ def test_dual_steps_are_for_few_samples_and_several_epochs():
     ],
     ids=["no pooling", "padding and odd sizes", "two convolutions", "split lines", "two convolutions, no pooling"],
 )  # fmt: skip
-def test_the_lean_step_has_autograds_gradients(layers):
+@pytest.mark.parametrize(
+    ("targets", "labels"), [(Classes(5), torch.arange(6) % 5), (Numbers(), torch.linspace(-2, 3, 30).view(6, 5))]
+)
+def test_the_lean_step_has_autograds_gradients(layers, targets, labels):
     torch.manual_seed(0)
     module = nn.Sequential(*layers)
     _, gradient, _ = bind(module)
-    program = compile_lean(module)
-    images, labels = torch.randn(6, 2, 11, 9), torch.arange(6) % 5
+    program = compile_lean(module, targets)
+    images = torch.randn(6, 2, 11, 9)
     images[:, :, :6] = 0  # equal neighbours: a pooled gradient goes to the first of them
-    functional.cross_entropy(module(images), labels).backward()
+    targets.loss(module(images), labels).backward()
     expected = gradient.clone()
     features = images.flatten(1).t().contiguous()
-    one_hot = functional.one_hot(labels, 5).t().float().contiguous()
+    wanted = targets.wanted(labels).t().contiguous()
     with torch.no_grad():
-        program.gradients(features, one_hot, torch.arange(6), images.shape[1:])
+        program.gradients(features, wanted, torch.arange(6), images.shape[1:])
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -334,7 +341,7 @@ def test_the_lean_step_has_autograds_gradients(layers):
     ],
 )
 def test_what_the_lean_step_does_not_know_is_left_to_autograd(module):
-    assert compile_lean(module) is None
+    assert compile_lean(module, Classes(5)) is None
 
 
 def test_only_dense_nets_are_stacked():

@@ -36,7 +36,7 @@ def trainer_of(config: Config, source=SOURCE) -> tuple[SequentialTrainer, Popula
 
 
 def module_with(config: Config, population: Population, model: np.ndarray) -> nn.Module:
-    module = build_model(config.model, population.images.shape[1:], population.classes, config.run.seed)
+    module = build_model(config.model, population.images.shape[1:], population.task.outputs, config.run.seed)
     nn.utils.vector_to_parameters(torch.from_numpy(model.copy()), module.parameters())
     return module
 
@@ -248,7 +248,7 @@ def test_comparing_is_one_misfit_less_the_other_image_by_image_and_class_by_clas
         a, b = (module_with(settings, population, models[each[row]]).eval() for each in (first, second))
         fits = [right_label(net, images, labels).sqrt() for net in (a, b)]
         differences = (fits[0] - fits[1]).double().numpy()
-        for label in range(population.classes):
+        for label in range(population.task.outputs):
             mine = differences[labels.numpy() == label]
             assert answer.samples[row, label] == len(mine)
             if len(mine):
@@ -273,13 +273,13 @@ def test_a_survey_is_the_mean_misfit_of_every_model_by_class_of_the_training_ima
     trainer, population = trainer_of(settings)
     models, devices = np.stack([trainer.initial_model() * scale for scale in (1, 3, -2)]), np.array([2, 0, 1])
     answer = SurveyModels(models, devices).run(trainer.examiner)
-    assert answer.misfit.shape == (3, 3, population.classes)
+    assert answer.misfit.shape == (3, 3, population.task.outputs)
     for row, device in enumerate(devices):
         images, labels = seen(population, population.train[device])
         for column, model in enumerate(models):
             net = module_with(settings, population, model).eval()
             misfits = (1 - right_label(net, images, labels).sqrt()).double().numpy()
-            for label in range(population.classes):
+            for label in range(population.task.outputs):
                 mine = misfits[labels.numpy() == label]
                 assert answer.samples[row, label] == len(mine)
                 expected = mine.mean() if len(mine) else 0.0
@@ -325,7 +325,7 @@ def test_a_survey_agrees_with_comparisons():
 def test_the_initial_model_is_the_built_one_and_cannot_be_spoilt():
     settings = plan()
     trainer, population = trainer_of(settings)
-    module = build_model(settings.model, (2, 8, 8), population.classes, settings.run.seed)
+    module = build_model(settings.model, (2, 8, 8), population.task.outputs, settings.run.seed)
     expected = nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
     trainer.initial_model()[:] = 0
     trainer.train(1, two_models(trainer), np.array([0]), np.array([0]))

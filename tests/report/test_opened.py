@@ -108,7 +108,7 @@ def test_a_models_file_tells_architecture_shape_classes_and_normalisation(run):
     with safe_open(run.folder / "models/0.1.safetensors", "numpy") as file:
         card = json.loads(file.metadata()["fedclade"])
     assert card["architecture"]["name"] == "logistic"
-    assert (card["input_shape"], card["classes"], card["full_scale"]) == ([1, 8, 8], 10, 255.0)
+    assert (card["input_shape"], card["task"]["outputs"], card["full_scale"]) == ([1, 8, 8], 10, 255.0)
     assert len(card["mean"]) == len(card["std"]) == 1
 
 

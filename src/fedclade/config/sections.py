@@ -69,10 +69,15 @@ class PopulationConfig(Section):
         "of them for each device; or 'package.module:function', see docs/how-to/own-data.md",
     )
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
-    label_column: str = Field("y", min_length=1, description="the column of a table that holds the classes")
+    label_column: str = Field("y", min_length=1, description="the column of a table that holds the classes or numbers")
     device_column: str = Field("device", min_length=1, description="the column of a table that says whose each row is")
     input_columns: Annotated[tuple[str, ...], Relaxed] = Field(
         (), description="the columns of a table that a model is fed with; empty: all but those of other meaning"
+    )
+    targets: Literal["auto", "classes", "numbers"] = Field(
+        "auto",
+        description="what models are to tell of a sample: its class, or numbers (regression); auto: texts and whole "
+        "numbers are classes, floats are numbers",
     )
     standardise: bool = Field(
         False,
@@ -139,8 +144,10 @@ class PopulationConfig(Section):
 class IncongruenceConfig(Section):
     """The planted groups: what makes one model unable to serve all."""
 
-    kind: Literal["none", "rotate", "permute-labels", "disjoint-classes"] = Field(
-        "none", description="what differs between the groups; 'none' makes all devices one group"
+    kind: str = Field(
+        "none",
+        description="what differs between the groups: rotate, permute-labels, disjoint-classes, contrast, blur, "
+        "colour, feature-shift, or 'package.module:function'; 'none' makes all devices one group",
     )
     groups: Annotated[tuple[int, ...], Relaxed] = Field(
         (1,),
@@ -150,6 +157,11 @@ class IncongruenceConfig(Section):
     angles: Annotated[tuple[float, ...], Relaxed] | None = Field(
         None, description="degrees per group, for 'rotate'; unset: evenly over the circle"
     )
+    amounts: Annotated[tuple[float, ...], Relaxed] | None = Field(
+        None,
+        description="how much per group: a factor for 'contrast', pixels for 'blur', degrees of hue for 'colour', "
+        "standard deviations for 'feature-shift'; unset: as each kind does itself",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -157,6 +169,8 @@ class IncongruenceConfig(Section):
             raise Complaint("groups", list(self.groups), "every group needs a size of at least 1")
         if self.kind == "rotate" and self.angles is not None and len(self.angles) != len(self.groups):
             raise Complaint("angles", list(self.angles), f"needs one angle for each of the {len(self.groups)} groups")
+        if self.amounts is not None and len(self.amounts) != len(self.groups):
+            raise Complaint("amounts", list(self.amounts), f"needs one for each of the {len(self.groups)} groups")
         return self
 
 
@@ -571,11 +585,12 @@ class Config(Section):
                 "disjoint-classes",
                 "a writer writes all classes; take another population.partition",
             )
-        known = self.incongruence.kind in ("rotate", "permute-labels") and len(self.incongruence.groups) > 1
+        planted = self.incongruence.kind not in ("none", "disjoint-classes")
+        known = planted and len(self.incongruence.groups) > 1
         if self.drift.kind == "group" and not known:
             raise Complaint(
                 "drift.kind",
                 "group",
-                'needs groups that incongruence.kind = "rotate" or "permute-labels" plants; else take "swap"',
+                'needs groups that incongruence.kind plants, "rotate" for instance; else take "swap"',
             )
         return self

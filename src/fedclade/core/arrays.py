@@ -12,4 +12,5 @@ Bools: TypeAlias = NDArray[np.bool_]
 Bytes: TypeAlias = NDArray[np.uint8]
 Tokens: TypeAlias = NDArray[np.int32]
 Inputs: TypeAlias = Bytes | Singles | Tokens  # what models are fed with: pixels, numbers, or token ids
+Targets: TypeAlias = NDArray[Any]  # what models are to tell: classes, or a row of numbers for each sample
 Reals: TypeAlias = NDArray[np.floating[Any]]

@@ -7,14 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fedclade.config import Config
-from fedclade.core.arrays import Inputs, Ints
+from fedclade.core.arrays import Inputs, Ints, Targets
 from fedclade.core.errors import UserError
 from fedclade.core.lists import Lists
+from fedclade.core.task import Task
 from fedclade.data.partition import deal, given_shares, split_shares
-from fedclade.data.planted_groups import allowed_classes, group_of_devices, plant
+from fedclade.data.planted_groups import allowed_classes, groups_to_plant
 from fedclade.data.redraw import redrawn
 from fedclade.data.source import Source, full_scale, is_tokens, standardised
 from fedclade.data.sources import read_source
+from fedclade.data.variations import find_variation
 
 __all__ = ["Population", "Source", "build_population", "populate", "read_source"]
 
@@ -34,12 +36,12 @@ class Population:
     """
 
     images: Inputs  # N × C × H × W, or of more axes; features and token ids have C = H = 1
-    labels: Ints
+    labels: Targets  # classes, or N × outputs numbers, standardised as the task says
     train: Sequence[Ints]  # per device, positions in images
     validation: Sequence[Ints]  # held out for the server's questions; may be empty
     test: Sequence[Ints]
     group: Ints  # planted group of each device: the truth clustering is scored against; all 0 where there is none
-    classes: int
+    task: Task
     mean: tuple[float, ...]  # one, or one for each channel or feature, of samples divided by full_scale
     std: tuple[float, ...]
 
@@ -74,32 +76,46 @@ def build_population(config: Config) -> Population:
     return populate(config, read_source(config))
 
 
-def populate(config: Config, source: Source) -> Population:
-    """Give each device its samples of a checked source, as its planted group sees them, in three shares."""
+def populate(config: Config, source: Source, seen_by: Ints | None = None) -> Population:
+    """Give each device its samples of a checked source, as its planted group sees them, in three shares.
+
+    ``seen_by`` are other groups as which the devices see the same samples.
+    """
     seed = config.run.seed
     if config.population.standardise:
         source = standardised(source)
     if config.population.redraw:
-        group = _groups_to_plant(config)
+        group = groups_to_plant(config) if seen_by is None else seen_by
         pool, lists = redrawn(config, source, group)
-        return Population(pool.x, pool.y, *lists, group, source.classes, source.mean, source.std)
+        return _population(source, pool.x, pool.y, lists, group)
     group, dealt = _deal_out(config, source) if source.device is None else _take_over(config, source)
+    group = group if seen_by is None else seen_by
+    vary = find_variation(config, source)
     images = np.empty((sum(map(len, dealt)), *source.x.shape[1:]), dtype=source.x.dtype)
-    labels = np.empty(len(images), dtype=np.int64)
+    labels = np.empty((len(images), *source.y.shape[1:]), dtype=source.y.dtype)
     shares, end = [], 0
     for device, positions in enumerate(dealt):
         mine = slice(end, end := end + len(positions))
-        images[mine], labels[mine] = plant(
-            config.incongruence, source.x[positions], source.y[positions], int(group[device]), source.classes, seed
-        )
+        images[mine], labels[mine] = vary(source.x[positions], source.y[positions], int(group[device]))
         places = np.arange(mine.start, mine.stop)
         if source.split is None:
             shares.append(split_shares(places, config.population.test_share, config.validation_share, seed, device))
         else:
             shares.append(given_shares(places, source.split[positions], validation_share_of_training(config), seed))
-    train, validation, test = (Lists.of(parts) for parts in zip(*shares, strict=True))
-    truth = group if source.group is None else source.group
-    return Population(images, labels, train, validation, test, truth, source.classes, source.mean, source.std)
+    parts = [Lists.of(each) for each in zip(*shares, strict=True)]
+    return _population(source, images, labels, parts, group if source.group is None else source.group)
+
+
+def _population(source: Source, x: Inputs, y: Targets, lists: Sequence[Lists], group: Ints) -> Population:
+    """Of what devices hold; numbers are standardised by their mean and deviation, unless the source says by which."""
+    task = Task(source.classes)
+    if source.numbers:
+        deviation = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
+        mean, std = source.y_mean or y.mean(axis=0).tolist(), source.y_std or deviation.tolist()
+        task = Task(source.classes, tuple(mean), tuple(std))
+        y = task.standardised(y)
+    train, validation, test = lists
+    return Population(x, y, train, validation, test, group, task, source.mean, source.std)
 
 
 def validation_share_of_training(config: Config) -> float:
@@ -109,9 +125,10 @@ def validation_share_of_training(config: Config) -> float:
 
 def _deal_out(config: Config, source: Source) -> tuple[Ints, list[Ints]]:
     """Of a pool: each device's group, and the positions of its samples."""
-    group = _groups_to_plant(config)
-    allowed = allowed_classes(config.incongruence, np.unique(source.y), group, config.run.seed)
-    return group, deal(config.population, source.y, source.writer, allowed, config.run.seed)
+    group = groups_to_plant(config)
+    labels = source.labels
+    allowed = allowed_classes(config, np.unique(labels), group)
+    return group, deal(config.population, labels, source.writer, allowed, config.run.seed)
 
 
 def _take_over(config: Config, source: Source) -> tuple[Ints, list[Ints]]:
@@ -128,9 +145,4 @@ def _take_over(config: Config, source: Source) -> tuple[Ints, list[Ints]]:
         raise UserError(f'incongruence.kind = "{kind}": source {population.source} says itself which device holds what')
     by_device = np.argsort(source.device, kind="stable")
     ends = np.cumsum(np.bincount(source.device))
-    return _groups_to_plant(config), np.split(by_device, ends[:-1])
-
-
-def _groups_to_plant(config: Config) -> Ints:
-    weights = config.incongruence.groups if config.incongruence.kind != "none" else (1,)
-    return group_of_devices(weights, config.population.devices)
+    return groups_to_plant(config), np.split(by_device, ends[:-1])

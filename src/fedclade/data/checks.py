@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from fedclade.core.arrays import Inputs, Ints
+from fedclade.core.arrays import Floats, Inputs, Ints, Targets
 from fedclade.core.errors import UserError
 
+TARGETS = ("auto", "classes", "numbers")
 SPLITS = ("train", "validation", "test")
 MOST_TOKENS = 2**31 - 1
 MOST_CLASSES = 100_000  # a larger label is a mistake: a model with a score for every class would not fit into memory
@@ -58,12 +59,42 @@ def check_labels(where: str, y: object, count: int, classes: int = 0, name: str 
     return labels.astype(np.int64)
 
 
-def check_classes(where: str, y: object, count: int, classes: int) -> Ints:
+def check_targets(where: str, y: object, count: int, targets: str = "auto", classes: int = 0) -> Targets:
+    """What models are to tell of ``count`` samples: their classes, or one row of numbers for each.
+
+    With ``targets = "auto"`` whole numbers are classes, and floats are numbers.
+    """
+    array = as_array(where, "y", y)
+    if array.dtype.kind == "f" and targets == "classes" and array.size and (array == np.floor(array)).all():
+        array = array.astype(np.int64)
+    if targets == "numbers" or (targets == "auto" and array.dtype.kind == "f"):
+        return _check_numbers(where, array, count)
+    return check_labels(where, array, count, classes)
+
+
+def _check_numbers(where: str, array: np.ndarray, count: int) -> Floats:
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{where}: y is {array.dtype}, must be numbers")
+    rows = array.reshape(len(array), -1) if array.ndim else array
+    if array.ndim not in (1, 2) or len(array) != count or not rows.size:
+        raise UserError(
+            f"{where}: y has shape {array.shape}, must be ({count},): one number for every sample, or a row"
+        )
+    with np.errstate(over="ignore"):
+        missing = np.flatnonzero(~np.isfinite(rows.astype(np.float32)).all(axis=1))
+    if len(missing):
+        raise UserError(f"{where}: y is not finite in sample {missing[0]}; must hold no NaN and nothing beyond float32")
+    return rows.astype(np.float64)
+
+
+def check_all_targets(where: str, y: object, count: int, targets: str, classes: int) -> Targets:
     """The same of all samples there are; so texts may name the classes, which are numbered in the texts' order."""
+    if targets not in TARGETS:
+        raise UserError(f"{where}: targets = {targets!r}: must be one of {', '.join(TARGETS)}")
     labels = _texts(as_array(where, "y", y))
     if labels.dtype.kind == "U":
         labels = np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
-    return check_labels(where, labels, count, classes)
+    return check_targets(where, labels, count, targets, classes)
 
 
 def check_groups(where: str, group: object, device: Ints, devices: int) -> Ints:

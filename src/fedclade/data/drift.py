@@ -1,6 +1,6 @@
 """Drift: from one round on some devices hold other data than before."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,8 +9,8 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.random import generator
+from fedclade.core.task import Task
 from fedclade.data import Population
-from fedclade.data.planted_groups import replant
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,11 @@ class Drift:
         return {device: changes[device] for device in self.devices.tolist() if round_ == self.round}
 
 
-def drift_of(config: Config, population: Population) -> Drift | None:
-    """What the section ``drift`` says of a population; None where nothing changes."""
+def drift_of(config: Config, population: Population, replanted: Callable[[Ints], Population]) -> Drift | None:
+    """What the section ``drift`` says of a population; None where nothing changes.
+
+    ``replanted`` gives the same population as if each device were in the group that it is told.
+    """
     kind, count, seed = config.drift.kind, population.devices, config.run.seed
     if kind == "none":
         return None
@@ -61,35 +64,29 @@ def drift_of(config: Config, population: Population) -> Drift | None:
     group[devices] = (group[devices] + 1) % len(config.incongruence.groups)
     row_after = np.arange(count)
     row_after[devices] = count + np.arange(len(devices))
-    return Drift(
-        config.drift.round, devices, population.group, group, row_after, _extended(config, population, devices, group)
-    )
+    extended = _extended(population, devices, replanted(group))
+    return Drift(config.drift.round, devices, population.group, group, row_after, extended)
 
 
-def _extended(config: Config, population: Population, devices: Ints, group: Ints) -> Population:
-    """With one more row for each of the devices: its own samples, as its new group sees them."""
-    images, labels = list[Any]([population.images]), [population.labels]
+def _extended(population: Population, devices: Ints, after: Population) -> Population:
+    """With one more row for each of the devices: its samples as they are in the population ``after``."""
+    images, labels = list[Any]([population.images]), list[Any]([population.labels])
     shares: dict[str, list[Ints]] = {name: list(getattr(population, name)) for name in ("train", "validation", "test")}
     end = len(population.labels)
     for device in devices.tolist():
-        mine = {name: rows[device] for name, rows in shares.items()}
-        positions = np.concatenate(list(mine.values()))
-        moved = int(population.group[device]), int(group[device])
-        planted = replant(
-            config.incongruence,
-            population.images[positions],
-            population.labels[positions],
-            moved,
-            population.classes,
-            config.run.seed,
-        )
-        images.append(planted[0])
-        labels.append(planted[1])
-        for name, part in mine.items():
-            shares[name].append(np.arange(end, end := end + len(part)))
+        for name, rows in shares.items():
+            mine = getattr(after, name)[device]
+            images.append(after.images[mine])
+            labels.append(_as_learnt(after.labels[mine], after.task, population.task))
+            rows.append(np.arange(end, end := end + len(mine)))
     changed: dict[str, Any] = {name: tuple(rows) for name, rows in shares.items()}
     changed |= {"images": np.concatenate(images), "labels": np.concatenate(labels)}
-    return replace(population, group=np.append(population.group, group[devices]), **changed)
+    return replace(population, group=np.append(population.group, after.group[devices]), **changed)
+
+
+def _as_learnt(targets: np.ndarray, before: Task, after: Task) -> np.ndarray:
+    """Numbers that are standardised in one way, standardised in another."""
+    return after.standardised(before.restored(targets)) if before.numbers else targets
 
 
 def _pairs(order: Ints, group: Ints, wanted: int) -> list[tuple[int, int]]:

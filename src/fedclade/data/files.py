@@ -19,7 +19,7 @@ from fedclade.config import PopulationConfig
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import near_miss
 from fedclade.data.archives import GIGABYTE, Archive, check_size, open_archive
-from fedclade.data.checks import check_ids, check_labels
+from fedclade.data.checks import check_ids, check_targets
 from fedclade.data.source import Source
 from fedclade.data.tables import csv_bytes, read_csv
 
@@ -66,7 +66,9 @@ def _read_folder(folder: Path, population: PopulationConfig, where: str) -> Sour
         if not lacking:
             facts[field] = np.concatenate(given)
     try:
-        return Source.of_devices([(device.x, device.y) for device in devices], names=names, **facts)
+        return Source.of_devices(
+            [(device.x, device.y) for device in devices], names=names, targets=population.targets, **facts
+        )
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
@@ -100,7 +102,7 @@ def _check_size(files: list[Path], population: PopulationConfig, where: str) -> 
 
 def _read_device(path: Path, population: PopulationConfig, where: str) -> Source:
     parts = [_read_file(part, population, where, DEVICE_FIELDS) for part in _parts(path)]
-    device = parts[0] if len(parts) == 1 else _train_and_test(parts[0], parts[1], where)
+    device = parts[0] if len(parts) == 1 else _train_and_test(parts[0], parts[1], population.targets, where)
     count = len(device.y)
     if device.device is not None and len(check_ids(where, device.device, count, "device")[0]) > 1:
         raise UserError(f"{where}: holds several devices, must hold one; give the file as population.source")
@@ -113,10 +115,10 @@ def _read_device(path: Path, population: PopulationConfig, where: str) -> Source
     return replace(device, device=None, group=group)
 
 
-def _train_and_test(train: Source, test: Source, where: str) -> Source:
+def _train_and_test(train: Source, test: Source, targets: str, where: str) -> Source:
     """One device whose data are in two files."""
     for file, part in (("train.npz", train), ("test.npz", test)):
-        check_labels(f"{where}: {file}", part.y, len(part.x))
+        check_targets(f"{where}: {file}", part.y, len(part.x), targets)
     for name in ("x", "y"):
         first, second = getattr(train, name), getattr(test, name)
         if (first.shape[1:], first.dtype) != (second.shape[1:], second.dtype):

@@ -26,7 +26,7 @@ def source_of(given: object, population: PopulationConfig, where: str) -> Source
     if isinstance(given, list):
         pairs = [_pair(device, population, f"{where}: device {number}") for number, device in enumerate(given)]
         try:
-            return Source.of_devices(pairs)
+            return Source.of_devices(pairs, targets=population.targets)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
     kind = f"tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
@@ -37,12 +37,12 @@ def source_of_devices(devices: object, population: PopulationConfig) -> Source:
     """The checked source of what ``Experiment`` is given as its devices."""
     by_itself = isinstance(devices, Source | Mapping) or columns_of(devices) is not None
     given = list(devices) if isinstance(devices, Iterable) and not by_itself else devices
-    return source_of(given, population, "devices").checked("devices")
+    return source_of(given, population, "devices").checked("devices", population.targets)
 
 
 def given_name(source: Source) -> str:
     """What a checked source is called in a config: other data have another name."""
-    digest = hashlib.sha256(repr((source.classes, source.mean, source.std)).encode())
+    digest = hashlib.sha256(repr((source.classes, source.mean, source.std, source.y_mean, source.y_std)).encode())
     for name in ("x", "y", "device", "group", "split", "writer"):
         array = getattr(source, name)
         if array is not None:

@@ -13,8 +13,9 @@ from fedclade.core.errors import UserError
 from fedclade.core.lists import Lists
 from fedclade.core.random import generator
 from fedclade.data.partition import device_sizes, held_out_of
-from fedclade.data.planted_groups import allowed_classes, plant
+from fedclade.data.planted_groups import allowed_classes
 from fedclade.data.source import Source
+from fedclade.data.variations import find_variation
 
 UNLIMITED = 1 << 50  # images there are to hand out
 
@@ -31,8 +32,8 @@ def redrawn(config: Config, source: Source, group: Ints) -> tuple[Source, tuple[
     if population.partition == "writer":
         kinds, allowed = _writers(population, source), None
     else:
-        kinds = source.y
-        allowed = allowed_classes(config.incongruence, np.unique(source.y), group, seed)
+        kinds = source.labels
+        allowed = allowed_classes(config, np.unique(kinds), group)
     shelves = _shelves(kinds, config)
     lists: tuple[list[Ints], ...] = ([], [], [])
     for device, size in enumerate(sizes.tolist()):
@@ -43,10 +44,8 @@ def redrawn(config: Config, source: Source, group: Ints) -> tuple[Source, tuple[
         wanted = _wanted(population, shelves, None if allowed is None else allowed[device], rng)
         for share, count, into in zip(shelves, counts, lists, strict=True):
             into.append(start + np.sort(share.draw(count, wanted, rng, again=allowed is not None)))
-    views = [
-        plant(config.incongruence, source.x, source.y, number, source.classes, seed)
-        for number in range(int(group.max()) + 1)
-    ]
+    vary = find_variation(config, source)
+    views = [vary(source.x, source.y, number) for number in range(int(group.max()) + 1)]
     x, y = (np.concatenate(parts) for parts in zip(*views, strict=True))
     train, validation, test = (Lists.of(parts) for parts in lists)
     return Source(x, y, source.classes, mean=source.mean, std=source.std), (train, validation, test)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
+from fedclade.core.task import Task
 
 if TYPE_CHECKING:
     from fedclade.data import Population  # heavy: devices that only upload must not wait for it
@@ -45,14 +46,23 @@ class Inputs:
     """What a device's data looks like. Shape and scale must be the same everywhere, or no model fits all devices."""
 
     shape: tuple[int, ...]
-    classes: int
+    classes: int  # or the numbers that a model is to tell of a sample
     mean: tuple[float, ...]
     std: tuple[float, ...]
     dtype: str = "uint8"
+    y_mean: tuple[float, ...] = ()  # how those numbers are standardised; empty where samples have classes
+    y_std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in ("uint8", "float32", "int32"):
             raise UserError(f"data are {self.dtype}, must be uint8, float32 or int32")
+        if len(self.y_mean) != len(self.y_std) or len(self.y_mean) not in (0, self.classes):
+            raise UserError(f"{self.classes} numbers are standardised by {len(self.y_mean)} means")
+
+    @property
+    def task(self) -> Task:
+        """What models are to tell of a sample."""
+        return Task(self.classes, self.y_mean, self.y_std)
 
 
 class Register:
@@ -78,7 +88,7 @@ class Register:
         settled = self.settled
         if replace(inputs, classes=settled.classes) != settled:
             kind, right = (f"{one.dtype} of shape {one.shape}" for one in (inputs, settled))
-            raise UserError(f"data are {kind}, not {right}, or scaled differently")
+            raise UserError(f"data are {kind}, not {right}, or scaled differently, or told other things of")
         if inputs.classes > settled.classes:
             raise UserError(f"{inputs.classes} classes, not {settled.classes}: set classes in the run config")
         for number, known in enumerate(self.devices):
@@ -113,12 +123,12 @@ class Register:
         inputs, none = self.settled, (np.zeros(0, dtype=np.int64),) * len(self.devices)
         return Population(
             images=np.zeros((0, *inputs.shape), dtype=inputs.dtype),
-            labels=np.zeros(0, dtype=np.int64),
+            labels=np.zeros((0, inputs.classes), np.float32) if inputs.y_mean else np.zeros(0, dtype=np.int64),
             train=none,
             validation=none,
             test=none,
             group=self.groups,
-            classes=inputs.classes,
+            task=inputs.task,
             mean=inputs.mean,
             std=inputs.std,
         )

@@ -1,4 +1,4 @@
-"""A trained model to be used: what its file tells of it, and the module that names the classes of samples."""
+"""A trained model to be used: what its file tells of it, and the module that tells samples' classes or numbers."""
 
 import json
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from torch import nn
 from fedclade.config import ModelConfig
 from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
+from fedclade.core.task import Task
 from fedclade.data.source import standard_axes
 from fedclade.models import Shape, build_model
 
@@ -26,7 +27,7 @@ class ModelCard:
 
     architecture: Mapping[str, Any]  # the fields of the config's section [model]
     input_shape: Shape  # of one sample
-    classes: int
+    task: Task
     full_scale: float  # samples are divided by it,
     mean: tuple[float, ...]  # then this is subtracted, channel by channel or feature by feature,
     std: tuple[float, ...]  # and they are divided by this
@@ -43,34 +44,39 @@ class ModelCard:
             raise UserError(f"{where}: does not tell what it needs to be used: it was made by an older fedclade")
         told = json.loads(metadata[KEY])
         lists = {name: tuple(told[name]) for name in ("input_shape", "mean", "std")}
-        return cls(**{**told, **lists})
+        return cls(**{**told, **lists, "task": Task.of(told["task"])})
 
 
 class TrainedModel(nn.Module):
     """A model as it is used: takes samples as the devices store them, N × C × H × W, and gives scores, N × classes.
 
+    Where samples have numbers instead of classes, it gives these, N × outputs, in the units of the data.
     Samples that are no images are of N × 1 × 1 × features, or have more axes; just as the devices' samples do.
     """
 
     scale: torch.Tensor
     shift: torch.Tensor
+    unit: torch.Tensor
+    origin: torch.Tensor
 
     def __init__(self, card: ModelCard, tensors: Mapping[str, Singles]) -> None:
         super().__init__()
         self.card = card
-        self.model = build_model(ModelConfig(**card.architecture), card.input_shape, card.classes, 0, card.tokens)
+        self.model = build_model(ModelConfig(**card.architecture), card.input_shape, card.task.outputs, 0, card.tokens)
         self.model.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in tensors.items()})
         per_input = standard_axes(card.input_shape)
         std, mean = (torch.tensor(values).reshape(per_input) for values in (card.std, card.mean))
         self.register_buffer("scale", 1.0 / (card.full_scale * std))
         self.register_buffer("shift", mean / std)
+        self.register_buffer("unit", torch.tensor(card.task.std or (1.0,)))
+        self.register_buffer("origin", torch.tensor(card.task.mean or (0.0,)))
         self.eval()
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        """The score of every class; the highest is the model's answer."""
+        """The score of every class, of which the highest is the model's answer; or the numbers."""
         inputs = samples.long() if self.card.tokens else samples.float() * self.scale - self.shift
         scores: torch.Tensor = self.model(inputs)
-        return scores
+        return scores * self.unit + self.origin if self.card.task.numbers else scores
 
 
 def save_program(model: TrainedModel, path: Path) -> None:

@@ -9,7 +9,7 @@ from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.core.tree import ROOT
 from fedclade.data import Population, build_population
-from fedclade.data.checks import check_inputs, check_labels
+from fedclade.data.checks import check_inputs, check_targets
 from fedclade.data.files import read_device
 from fedclade.fleet.questions import Compare, Evaluate
 from fedclade.fleet.simulated.sgd import Local
@@ -106,7 +106,12 @@ def _of_file(path: Path, population: Population, config: Config) -> Population:
     inputs, known = check_inputs(where, found.x), population.images
     if (inputs.dtype, inputs.shape[1:]) != (known.dtype, known.shape[1:]):
         raise UserError(f"{where}: x is {inputs.dtype} {inputs.shape}, must be {known.dtype} (N, {known.shape[1:]})")
-    return _alone(inputs, check_labels(where, found.y, len(inputs), population.classes), population)
+    task = population.task
+    kind = "numbers" if task.numbers else "classes"
+    targets = check_targets(where, found.y, len(inputs), kind, task.outputs)
+    if task.numbers and targets.shape[1] != task.outputs:
+        raise UserError(f"{where}: y has {targets.shape[1]} numbers for a sample, must have {task.outputs}")
+    return _alone(inputs, task.standardised(targets) if task.numbers else targets, population)
 
 
 def _alone(images: np.ndarray, labels: np.ndarray, population: Population) -> Population:
@@ -119,7 +124,7 @@ def _alone(images: np.ndarray, labels: np.ndarray, population: Population) -> Po
         (nothing,),
         (nothing,),
         np.zeros(1, dtype=np.int64),
-        population.classes,
+        population.task,
         population.mean,
         population.std,
     )

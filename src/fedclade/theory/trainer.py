@@ -21,7 +21,7 @@ class LogisticTrainer:
 
     def __init__(self, config: Config, population: Population, steps: Ints) -> None:
         self._training, self._seed, self._steps = config.training, config.run.seed, steps
-        self._features, self._labels, self.classes = _features(population), population.labels, population.classes
+        self._features, self._labels, self.classes = _features(population), population.labels, population.task.outputs
         self._shares = {"train": population.train, "validation": population.validation, "test": population.test}
         penalty = config.training.weight_decay
         self.problems = [

@@ -35,7 +35,7 @@ def read_source(config: Config) -> Source:
         raise UserError(
             f"{where}: no such source; {near_miss(name, known)}, or a file, a folder, or 'package.module:function'"
         )
-    return source.checked(where)
+    return source.checked(where, config.population.targets)
 
 
 def _exists(name: str) -> bool:

@@ -38,13 +38,15 @@ def describe(message: Message, context: Context) -> Message:
         "test_samples": len(data.shares["test"]),
         "shape": list(data.images.shape[1:]),
         "dtype": str(data.images.dtype),
-        "classes": data.classes,
+        "classes": data.task.outputs,
         "mean": list(data.mean),
         "std": list(data.std),
         "group": data.group,
         "flops_per_second": _speed(),
         "seconds": time.perf_counter() - begun,
     }
+    if data.task.numbers:
+        told |= {"y_mean": list(data.task.mean), "y_std": list(data.task.std)}
     return Message(pack(told, {"probe": np.arange(PROBE_BYTES // 4, dtype=np.int32)}), reply_to=message)
 
 

@@ -14,18 +14,19 @@ What x and y may be is told in docs/how-to/own-data.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedclade.config import Config
-from fedclade.core.arrays import Ints
+from fedclade.core.arrays import Ints, Targets
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load
+from fedclade.core.task import Task
 from fedclade.data import Population, Source, build_population, validation_share_of_training
-from fedclade.data.checks import SPLITS, check_inputs, check_labels
+from fedclade.data.checks import SPLITS, check_inputs, check_targets
 from fedclade.data.files import read_device
 from fedclade.data.partition import given_shares, split_shares
 
@@ -38,9 +39,9 @@ class DeviceData:
     """One device's data."""
 
     images: np.ndarray  # N × C × H × W
-    labels: Ints
+    labels: Targets
     shares: Mapping[str, Ints]  # train, validation, test: positions in images
-    classes: int
+    task: Task
     mean: tuple[float, ...]
     std: tuple[float, ...]
     group: int  # planted, where it is known; else -1
@@ -54,7 +55,7 @@ class DeviceData:
             images=self.images,
             labels=self.labels,
             group=group,
-            classes=self.classes,
+            task=self.task,
             mean=self.mean,
             std=self.std,
             **shares,
@@ -76,9 +77,9 @@ def load_data(config: Config, node_config: NodeConfig, run_config: NodeConfig) -
         return _partition(config, node_config)
     where = f"data = {source!r}"
     if source.startswith("hf:"):
-        mine = _joined(where, *_from_hub(source.removeprefix("hf:"), config, node_config))
+        mine = _joined(where, config.population.targets, *_from_hub(source.removeprefix("hf:"), config, node_config))
     elif _is_plugin(source):
-        mine = _joined(where, *_from_function(source, node_config))
+        mine = _joined(where, config.population.targets, *_from_function(source, node_config))
     else:
         mine = read_device(Path(source), config.population, where)
     return _own(where, mine, int(run_config.get("classes", 0)), config)
@@ -104,21 +105,15 @@ def _partition(config: Config, node_config: NodeConfig) -> DeviceData:
         raise UserError(f"node config: partition-id = {device}: must be below num-partitions = {devices}")
     of_all = config.model_copy(update={"population": config.population.model_copy(update={"devices": devices})})
     everybody = build_population(of_all)
-    per_device = [field.name for field in fields(Population) if _is_share(getattr(everybody, field.name))]
     return DeviceData(
         everybody.images,
         everybody.labels,
-        {name: getattr(everybody, name)[device] for name in per_device},
-        everybody.classes,
+        {name: getattr(everybody, name)[device] for name in SPLITS},
+        everybody.task,
         everybody.mean,
         everybody.std,
         int(everybody.group[device]),
     )
-
-
-def _is_share(value: object) -> bool:
-    """Of a population: positions, device by device."""
-    return isinstance(value, tuple) and bool(value) and isinstance(value[0], np.ndarray)
 
 
 def _from_function(source: str, node_config: NodeConfig) -> tuple[Labelled, Labelled]:
@@ -158,29 +153,41 @@ def _channels_first(image: np.ndarray) -> np.ndarray:
     return image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
 
 
-def _joined(where: str, train: Labelled, test: Labelled) -> Source:
+def _joined(where: str, targets: str, train: Labelled, test: Labelled) -> Source:
     """The two shares as one source that says which sample is in which."""
     pairs = []
     for x, y in (train, test):
         inputs = check_inputs(where, x)
-        pairs.append((inputs, check_labels(where, y, len(inputs))))
+        pairs.append((inputs, check_targets(where, y, len(inputs), targets)))
     if pairs[0][0].shape[1:] != pairs[1][0].shape[1:] or pairs[0][0].dtype != pairs[1][0].dtype:
         raise UserError(f"{where}: training and test x differ in shape or type")
+    if pairs[0][1].shape[1:] != pairs[1][1].shape[1:]:
+        raise UserError(f"{where}: training and test y are not both classes or both numbers; set population.targets")
     x, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     return Source(x, y, split=np.repeat(["train", "test"], [len(labels) for _, labels in pairs]))
 
 
 def _own(where: str, source: Source, classes: int, config: Config) -> DeviceData:
-    """Check a device's own data; some of its training samples are held out for split tests."""
-    labels = check_labels(where, source.y, len(source.y), name="y")  # before texts could be numbered: others have more
+    """Check a device's own data; some of its training samples are held out for split tests.
+
+    Numbers in y are learnt as they are, unless the data say how they are standardised: no device knows the others'.
+    """
+    targets = config.population.targets
+    labels = check_targets(where, source.y, len(source.y), targets)  # before texts could be numbered: others have more
     one = np.zeros(len(labels), dtype=np.int64)
-    mine = replace(source, y=labels, device=one, group=None).checked(where)
-    if classes and labels.max() >= classes:
-        raise UserError(f"{where}: has label {labels.max()}, but the run config says classes = {classes}")
+    mine = replace(source, y=labels, device=one, group=None).checked(where, targets)
+    if mine.numbers:
+        outputs = labels.shape[1]
+        task = Task(outputs, mine.y_mean or (0.0,) * outputs, mine.y_std or (1.0,) * outputs)
+        labels = task.standardised(labels)
+    else:
+        task = Task(classes or int(labels.max()) + 1)
+        if labels.max() >= task.outputs:
+            raise UserError(f"{where}: has label {labels.max()}, but the run config says classes = {classes}")
     everything, split = np.arange(len(labels)), mine.split
     if split is None:
         _, _, test = split_shares(everything, config.population.test_share, 0.0, config.run.seed, 0)
         split = np.where(np.isin(everything, test), SPLITS.index("test"), SPLITS.index("train"))
     shares = given_shares(everything, split, validation_share_of_training(config), config.run.seed)
     named = dict(zip(SPLITS, shares, strict=True))
-    return DeviceData(mine.x, labels, named, classes or int(labels.max()) + 1, mine.mean, mine.std, group=-1)
+    return DeviceData(mine.x, labels, named, task, mine.mean, mine.std, group=-1)

@@ -201,5 +201,13 @@ def _description(reply: Message, seconds: float) -> tuple[Device, Inputs]:
     samples, speed = (int(facts["train_samples"]), int(facts["test_samples"])), float(facts["flops_per_second"])
     return (
         Device(str(facts["name"]), *samples, int(facts["group"]), speed, probe_seconds),
-        Inputs(shape, int(facts["classes"]), tuple(facts["mean"]), tuple(facts["std"]), str(facts["dtype"])),
+        Inputs(
+            shape,
+            int(facts["classes"]),
+            tuple(facts["mean"]),
+            tuple(facts["std"]),
+            str(facts["dtype"]),
+            tuple(facts.get("y_mean", ())),
+            tuple(facts.get("y_std", ())),
+        ),
     )

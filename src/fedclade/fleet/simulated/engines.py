@@ -8,6 +8,7 @@ from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.data import Population
 from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.pool import WorkersTrainer
 from fedclade.fleet.simulated.sequential import SequentialTrainer
@@ -34,7 +35,7 @@ class Engine:
 def choose_engine(config: Config, population: Population) -> Engine:
     """What ``training.engine`` and ``training.workers`` come to for this model, on this machine."""
     shape, tokens = population.sample
-    module = build_model(config.model, shape, population.classes, config.run.seed, tokens)
+    module = build_model(config.model, shape, population.task.outputs, config.run.seed, tokens)
     dense = DenseStack.fits(module)
     name = config.training.engine
     if name == "batched" and not dense:
@@ -42,7 +43,11 @@ def choose_engine(config: Config, population: Population) -> Engine:
     if config.training.device == "cuda":
         name = "sequential"  # one process drives the card
     elif name == "auto":
-        name = "batched" if dense and DenseStack(module).devices_at_once >= WORTH_STACKING else "workers"
+        name = (
+            "batched"
+            if dense and DenseStack(module, targets_of(population.task)).devices_at_once >= WORTH_STACKING
+            else "workers"
+        )
     if name == "sequential":
         return Engine("sequential", 1)
     samples = config.run.rounds * config.training.epochs * int(population.samples.sum())

@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
@@ -17,6 +16,7 @@ from fedclade.data.source import standard_axes
 from fedclade.fleet.questions import Share
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import LeanProgram, compile_lean
+from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.models import build_model
 
 EVALUATION_BATCH = 512
@@ -42,14 +42,15 @@ class Net:
         per_input = standard_axes(self._shape)
         std, mean = (torch.tensor(v, device=self._device).reshape(per_input) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
-        self._model, self.classes = config.model, population.classes
+        self._model, self._task = config.model, population.task
+        self._targets, self.classes = targets_of(population.task), population.task.strata
         self._module = self._built(self._seed).to(self._device)
         if self._tokens and len(population.images):
             _check_vocabulary(self._model.name, self._module, int(population.images.max()))
         self._weights, self._gradient, self._order = bind(self._module)
         self.initial: Singles = self._weights.cpu().numpy().copy()
         lean = step == "lean" and self._device.type == "cpu"
-        self._program = compile_lean(self._module) if lean else None
+        self._program = compile_lean(self._module, self._targets) if lean else None
         if lean and self._program is None:
             self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
 
@@ -63,7 +64,7 @@ class Net:
         return images.contiguous(memory_format=torch.channels_last)
 
     def _built(self, seed: int) -> nn.Module:
-        return build_model(self._model, self._shape, self.classes, seed, self._tokens)
+        return build_model(self._model, self._shape, self._task.outputs, seed, self._tokens)
 
     def _load(self, model: Singles) -> torch.Tensor:
         """Put a model into the module; gives the vector that is there now."""
@@ -83,8 +84,8 @@ class Net:
         return self._shares[share][device]
 
     def labels(self, positions: Ints) -> Ints:
-        """The classes of images."""
-        return self._labels[positions].cpu().numpy()
+        """The classes of images, or which kind of numbers they have."""
+        return self._task.stratum(self._labels[positions].cpu().numpy())
 
     def features(self, positions: Ints) -> Singles:
         """Images as the model sees them, one flat row each."""
@@ -107,20 +108,20 @@ class Net:
         for model in models:
             self._load(model)
             looks = [program.logits(batch, images.shape[1:]).clone() for batch in torch.split(features, LOOK_BATCH, 1)]
-            losses.append(functional.cross_entropy(torch.cat(looks, 1).t(), labels, reduction="none"))
+            losses.append(self._targets.losses(torch.cat(looks, 1).t(), labels))
         return torch.stack(losses).double().numpy()
 
     @torch.no_grad()
     def scores(self, model: Singles, positions: Ints) -> tuple[np.ndarray, np.ndarray]:
-        """For each image whether the model is right, and its loss."""
+        """The score of each image, and its loss."""
         self._module.eval()
         self._load(model)
-        right, losses = [], []
+        scores, losses = [], []
         for batch in torch.split(torch.from_numpy(positions).to(self._device), EVALUATION_BATCH):
             logits, labels = self._module(self.inputs(batch)), self._labels[batch]
-            right.append(logits.argmax(1) == labels)
-            losses.append(functional.cross_entropy(logits, labels, reduction="none"))
-        return torch.cat(right).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+            scores.append(self._targets.scores(logits, labels))
+            losses.append(self._targets.losses(logits, labels))
+        return torch.cat(scores).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
 
     def flat(self, tensors: Mapping[str, Singles]) -> Singles:
         """The inverse of ``named_tensors``."""

@@ -13,7 +13,7 @@ import selectors
 import subprocess
 import sys
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -77,7 +77,7 @@ class WorkersTrainer(SequentialTrainer):
         self._setup: dict[str, Any] = {
             "config": self._config.model_dump_json(),
             "step": self._step,
-            "classes": population.classes,
+            "task": asdict(population.task),
             "mean": population.mean,
             "std": population.std,
             "arrays": {name: shared.address for name, shared in self._shared.items()},

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
@@ -27,8 +26,8 @@ class Local(Net):
         self.config = config.training
         dense = self._device.type == "cpu" and DenseStack.fits(self._module)
         plain = not config.training.momentum and not config.training.weight_decay
-        self._dual = DualProgram(self._module) if step == "lean" and dense and plain else None
-        self._stack = DenseStack(self._module) if step == "batched" and dense else None
+        self._dual = DualProgram(self._module, self._targets) if step == "lean" and dense and plain else None
+        self._stack = DenseStack(self._module, self._targets) if step == "batched" and dense else None
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
 
     def rate(self, round_: int) -> float:
@@ -42,8 +41,8 @@ class Local(Net):
         positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
         orders, rate = self.orders(round_, device), self.rate(round_)
         if self._dual and self._dual.pays(len(positions), self.config.epochs):
-            images, labels = self.inputs(positions).flatten(1), self._labels[positions]
-            self._dual.train(images, labels.numpy(), orders, self.config.batch_size, rate)
+            images, wanted = self.inputs(positions).flatten(1), self._targets.wanted(self._labels[positions])
+            self._dual.train(images, wanted.numpy(), orders, self.config.batch_size, rate)
         else:
             self._steps(positions, orders, rate, derived_seed(self._seed, "dropout", round_, device))
         difference = self._weights - before
@@ -67,20 +66,20 @@ class Local(Net):
 
         def gradients(batch: torch.Tensor) -> None:
             self._gradient.zero_()
-            functional.cross_entropy(self._module(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            self._targets.loss(self._module(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
 
         return gradients
 
     def _lean_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
         images = self.inputs(positions)
         shape, features = images.shape[1:], images.flatten(1).t().contiguous()
-        one_hot = functional.one_hot(self._labels[positions], self.classes).t().float().contiguous()
+        wanted = self._targets.wanted(self._labels[positions]).t().contiguous()
         program = self._program
         assert program is not None
 
         @torch.inference_mode()
         def gradients(batch: torch.Tensor) -> None:
-            program.gradients(features, one_hot, batch, shape)
+            program.gradients(features, wanted, batch, shape)
 
         return gradients
 
@@ -95,7 +94,7 @@ class Local(Net):
             self.rate(round_),
             models[model_of],
             [self.inputs(mine).flatten(1) for mine in positions],
-            [self._labels[mine] for mine in positions],
+            [self._targets.wanted(self._labels[mine]) for mine in positions],
             [self.orders(round_, int(device)) for device in devices],
         )
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedclade.config import Config
 from fedclade.core.lists import Lists
+from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.fleet.updates import attach
@@ -32,7 +33,7 @@ def main() -> None:
         validation=validation,
         test=test,
         group=np.zeros(len(train), dtype=np.int64),
-        classes=setup["classes"],
+        task=Task.of(setup["task"]),
         mean=tuple(setup["mean"]),
         std=tuple(setup["std"]),
     )

@@ -8,10 +8,10 @@ ones. An epoch's last, smaller batch is filled up with samples of weight zero.
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedclade.config import TrainingConfig
 from fedclade.core.arrays import Ints, Singles
+from fedclade.fleet.simulated.kernels.targets import Targets
 
 STACK_BYTES = 1 << 20  # weights of the devices stacked together; more would not stay in a core's cache
 
@@ -19,7 +19,8 @@ STACK_BYTES = 1 << 20  # weights of the devices stacked together; more would not
 class DenseStack:
     """Flatten, then dense layers with ReLU between them."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, targets: Targets) -> None:
+        self._targets = targets
         self._shapes = [tuple(layer.weight.shape) for layer in module.children() if isinstance(layer, nn.Linear)]
         self.parameters = sum(p.numel() for p in module.parameters())
         self.devices_at_once = max(1, STACK_BYTES // (4 * self.parameters))
@@ -40,17 +41,18 @@ class DenseStack:
         rate: float,
         start: Singles,
         images: list[torch.Tensor],
-        labels: list[torch.Tensor],
+        wanted: list[torch.Tensor],
         orders: list[list[Ints]],
     ) -> Singles:
-        """Δw of each device: row i starts from ``start[i]`` on its images (n × features), in its epochs' orders."""
+        """Δw of each device: row i starts from ``start[i]`` on its images (n × features), in its epochs' orders.
+
+        ``wanted`` is what the outputs should say of them, n × outputs."""
         plans = [_batches(epochs, config.batch_size) for epochs in orders]
         by_length = sorted(range(len(plans)), key=lambda i: -len(plans[i][0]))
         steps = np.array([len(plans[i][0]) for i in by_length])
         offsets = np.cumsum([0, *(len(images[i]) for i in by_length)])[:-1]
         samples = torch.cat([images[i] for i in by_length])
-        classes = self._shapes[-1][0]
-        targets = functional.one_hot(torch.cat([labels[i] for i in by_length]), classes).float()
+        targets = torch.cat([wanted[i] for i in by_length])
         picks = torch.from_numpy(_stack([plans[i][0] for i in by_length], offsets))
         shares = torch.from_numpy(_stack([plans[i][1] for i in by_length]))
 
@@ -75,13 +77,13 @@ class DenseStack:
     def _gradients(
         self, weights: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor
     ) -> None:
-        """Of each device's mean cross-entropy; x is devices × batch × features."""
+        """Of each device's mean loss; x is devices × batch × features."""
         inputs: list[torch.Tensor] = []
         layers, layer_gradients = self._layers(weights), self._layers(gradient)
         for depth, (weight, bias) in enumerate(layers):
             inputs.append(x if depth == 0 else x.clamp_min_(0))
             x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
-        flow = torch.softmax(x, 2).sub_(y).mul_(share[:, :, None])
+        flow = self._targets.said(x, 2).sub_(y).mul_(share[:, :, None])
         for depth in range(len(layers) - 1, -1, -1):
             weight_gradient, bias_gradient = layer_gradients[depth]
             torch.bmm(flow.transpose(1, 2), inputs[depth], out=weight_gradient)

@@ -21,6 +21,7 @@ from torch import nn
 
 from fedclade.core.arrays import Ints, Singles
 from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.kernels.targets import Targets
 
 Operation: TypeAlias = Callable[[], object]
 
@@ -38,10 +39,11 @@ class _Plan(NamedTuple):
 class DualProgram:
     """Plain SGD, without momentum and weight decay, of a net that fits a DenseStack. Make it after ``flat.bind``."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, targets: Targets) -> None:
         assert DenseStack.fits(module)
+        self._targets = targets
         self._first, *self._above = (layer for layer in module.children() if isinstance(layer, nn.Linear))
-        self._classes = [self._first, *self._above][-1].out_features
+        self._outputs = [self._first, *self._above][-1].out_features
         self._plans: dict[int, _Plan] = {}
         self._blas = ThreadpoolController()
 
@@ -52,13 +54,11 @@ class DualProgram:
         return 2 * samples * into + 4 * into * out + epochs * 2 * samples * out < usual
 
     @torch.inference_mode()
-    def train(self, images: torch.Tensor, labels: Ints, orders: list[Ints], batch_size: int, rate: float) -> None:
-        """Train the module in place: a row of ``images`` and a label for each sample, an order for each epoch."""
+    def train(self, images: torch.Tensor, targets: Singles, orders: list[Ints], batch_size: int, rate: float) -> None:
+        """Train the module in place: a row of ``images`` and ``targets`` for each sample, an order for each epoch."""
         weight, bias = self._first.weight.data, self._first.bias.data
         outputs = torch.addmm(bias, images, weight.t()).numpy()
         products = torch.mm(images, images.t()).add_(1.0).numpy()
-        targets = np.zeros((len(labels), self._classes), dtype=np.float32)
-        targets[np.arange(len(labels)), labels] = 1.0
         moves, epoch_moves = np.zeros_like(outputs), np.empty_like(outputs)
         with self._blas.limit(limits=1, user_api="blas"):  # more threads: other bits, and slower
             for order in orders:
@@ -98,10 +98,10 @@ class DualProgram:
                 partial(bias.addmv_, gradient.t(), torch.ones(size)),
             ]
             x, below = out, gradient
-        error, targets = below.numpy(), np.empty((size, self._classes), dtype=np.float32)
+        error, targets = below.numpy(), np.empty((size, self._outputs), dtype=np.float32)
         scale = np.empty((), dtype=np.float32)
         descent: list[Operation] = [
-            partial(torch.softmax, x, 1, out=below),
+            self._targets.say(x, 1, below),
             partial(np.subtract, error, targets, error),
             partial(np.multiply, error, scale, error),
         ]

@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedclade.fleet.simulated.kernels.targets import Targets
+
 FEW_CHANNELS = 16  # with more output channels than this, oneDNN's convolutions are faster
 
 Operation: TypeAlias = Callable[[], object]
@@ -48,20 +50,20 @@ Layer: TypeAlias = Callable[[torch.Tensor, bool], _Planned]
 class LeanProgram:
     """A whole net; ``gradients`` runs one batch forward and backward and leaves the gradients in place."""
 
-    def __init__(self, layers: list[Layer], with_parameters: list[bool]) -> None:
-        self._layers = layers
+    def __init__(self, layers: list[Layer], with_parameters: list[bool], targets: Targets) -> None:
+        self._layers, self._targets = layers, targets
         self._first = with_parameters.index(True)
         self._plans: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, list[Operation]]] = {}
         self._looks: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, list[Operation]]] = {}
 
-    def gradients(self, features: torch.Tensor, one_hot: torch.Tensor, batch: torch.Tensor, shape: torch.Size) -> None:
-        """Of the mean cross-entropy of one batch: columns of ``features`` (pixels × samples) and of ``one_hot``."""
+    def gradients(self, features: torch.Tensor, wanted: torch.Tensor, batch: torch.Tensor, shape: torch.Size) -> None:
+        """Of the mean loss of one batch: columns of ``features`` (pixels × samples) and of ``wanted`` (outputs)."""
         key = (len(batch), *shape)
         if key not in self._plans:
-            self._plans[key] = self._plan(shape, len(batch), len(one_hot))
+            self._plans[key] = self._plan(shape, len(batch), len(wanted))
         images, targets, operations = self._plans[key]
         torch.index_select(features, 1, batch, out=images)
-        torch.index_select(one_hot, 1, batch, out=targets)
+        torch.index_select(wanted, 1, batch, out=targets)
         for operation in operations:
             operation()
 
@@ -87,13 +89,13 @@ class LeanProgram:
             ways_back.append(backward)
         return x, operations, ways_back
 
-    def _plan(self, shape: torch.Size, n: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, list[Operation]]:
-        images, targets = torch.empty(shape.numel(), n), torch.empty(classes, n)
+    def _plan(self, shape: torch.Size, n: int, outputs: int) -> tuple[torch.Tensor, torch.Tensor, list[Operation]]:
+        images, targets = torch.empty(shape.numel(), n), torch.empty(outputs, n)
         x, operations, ways_back = self._way_there(images.view(*shape, n))
         error = torch.empty_like(x)
         array = error.numpy()
         operations += [
-            partial(torch.softmax, x, 0, out=error),
+            self._targets.say(x, 0, error),
             partial(np.subtract, array, targets.numpy(), array),
             partial(np.multiply, array, np.float32(1.0 / n), array),
         ]
@@ -269,7 +271,7 @@ def _gradient(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.grad
 
 
-def compile_lean(module: nn.Module) -> LeanProgram | None:
+def compile_lean(module: nn.Module, targets: Targets) -> LeanProgram | None:
     """The module's layers written out, or None if one of them is not known here. Call after ``flat.bind``."""
     if type(module) is not nn.Sequential:
         return None
@@ -283,7 +285,7 @@ def compile_lean(module: nn.Module) -> LeanProgram | None:
         layers.append(layer)
         with_parameters.append(any(True for _ in modules[0].parameters()))
         del modules[:length]
-    return LeanProgram(layers, with_parameters)
+    return LeanProgram(layers, with_parameters, targets)
 
 
 def _layer(modules: list[nn.Module]) -> tuple[Layer | None, int]:
