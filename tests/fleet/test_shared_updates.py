@@ -1,5 +1,6 @@
 """Where a round's updates lie: other processes find them, and nothing is left behind."""
 
+import errno
 import gc
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from fedclade.fleet import updates as place
 from fedclade.fleet.updates import SharedArray, attach, shared_copy
+from tiny_runs import executable, outcome, tiny, tiny_file
 
 LINUX = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks into /proc and /dev/shm")
 OTHER = """
@@ -132,3 +134,49 @@ def test_no_open_file_is_left_when_arrays_are_let_go():
     del shared, copy
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# -------------------------------------------------------------------------------- shared memory that is too small
+
+WORKERS = ("training.engine=workers", "training.workers=2", "run.rounds=1")
+
+
+def no_room(*places: str):
+    """In place of os.posix_fallocate: these folders are full."""
+
+    def fallocate(file: int, offset: int, size: int) -> None:
+        if os.readlink(f"/proc/self/fd/{file}").startswith(places):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(file, size)
+
+    return fallocate
+
+
+@LINUX
+@pytest.mark.slow
+def test_where_dev_shm_is_small_workers_share_files_and_say_so(tmp_path, monkeypatch):
+    whole = outcome(tiny(*WORKERS, "training.workers=1").run(tmp_path / "whole").folder)
+    monkeypatch.setattr(os, "posix_fallocate", no_room(place.SHARED_MEMORY))
+    with pytest.warns(UserWarning, match="/dev/shm has too little room: worker processes share files in"):
+        assert outcome(tiny(*WORKERS).run(tmp_path / "run").folder) == whole
+
+
+@LINUX
+def test_where_there_is_no_room_at_all_this_process_trains_and_says_so(tmp_path, monkeypatch):
+    whole = outcome(tiny(*WORKERS, "training.workers=1").run(tmp_path / "whole").folder)
+    monkeypatch.setattr(os, "posix_fallocate", no_room("/"))
+    with pytest.warns(UserWarning, match="all devices are trained in this process"):
+        assert outcome(tiny(*WORKERS).run(tmp_path / "run").folder) == whole
+
+
+@LINUX
+@pytest.mark.slow
+def test_a_run_with_a_dev_shm_of_1_megabyte_ends_without_sigbus(tmp_path):
+    """In a mount namespace of its own, which needs the right to make one."""
+    large = tiny_file(tmp_path, *WORKERS, "population.source=mnist5k", "population.samples=3000", "model.name=mlp")
+    command = f"mount -t tmpfs -o size=1m tmpfs /dev/shm && exec '{executable()}' run {large} --out {tmp_path}/run -q"
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True).returncode:
+        pytest.skip("needs the right to mount in a namespace of its own")
+    ended = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, f"{tmp_path}/run\n")
+    assert "/dev/shm has too little room" in ended.stderr

@@ -1,11 +1,13 @@
 """Where a round's updates lie: in memory that worker processes share, or in a mapped file where that is too small."""
 
+import errno
 import mmap
 import os
 import shutil
 import sys
 import tempfile
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,15 +21,14 @@ class SharedArray:
 
     Where the system lets one process open another's files, the file behind it has no name, so that nothing is left
     behind whatever happens. The memory lives as long as an array does, here or there; ``forget`` only ends that others
-    can open it.
+    can open it. ``lacked_room``: there is shared memory, but too little of it, so that the array lies on the disk.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str = "float32") -> None:
         count = int(np.prod(shape))
         size, by_number = max(1, count) * np.dtype(dtype).itemsize, os.path.isdir("/proc/self/fd")
         make = tempfile.TemporaryFile if by_number else tempfile.NamedTemporaryFile
-        self._file = make(dir=_folder_for(size))
-        self._file.truncate(size)
+        self._file, self.lacked_room = _reserved(make, size)
         self._path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}" if by_number else self._file.name
         self.array = np.frombuffer(mmap.mmap(self._file.fileno(), size), dtype=dtype)[:count].reshape(shape)
 
@@ -58,11 +59,34 @@ def attach(address: dict[str, Any]) -> np.ndarray:
     return whole[: int(np.prod(address["shape"]))].reshape(address["shape"])
 
 
-def _folder_for(size: int) -> str | None:
-    """Shared memory, or None for the folder of temporary files where there is too little of it."""
-    if not os.path.isdir(SHARED_MEMORY) or size > SHARE_OF_ROOM * shutil.disk_usage(SHARED_MEMORY).free:
-        return None
-    return SHARED_MEMORY if size <= SHARE_OF_MEMORY * _memory_bytes() else None
+def _reserved(make: Callable[..., IO[bytes]], size: int) -> tuple[IO[bytes], bool]:
+    """A file of so many bytes in shared memory, or else on the disk, and whether memory lacked the room for it.
+
+    The room is taken at once: a process that writes to memory that is not there is killed without a word (SIGBUS).
+    """
+    wanted = os.path.isdir(SHARED_MEMORY) and size <= SHARE_OF_MEMORY * _memory_bytes()
+    if wanted and size <= SHARE_OF_ROOM * shutil.disk_usage(SHARED_MEMORY).free:
+        try:
+            return _filled(make(dir=SHARED_MEMORY), size), False
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    return _filled(make(), size), wanted
+
+
+def _filled(file: IO[bytes], size: int) -> IO[bytes]:
+    """The file, with room for so many bytes; ENOSPC where there is none."""
+    try:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+            file.truncate(size)  # this system cannot promise the room
+        return file
+    except OSError:
+        file.close()
+        raise
 
 
 def _memory_bytes() -> int:

@@ -7,11 +7,14 @@ the byte.
 """
 
 import contextlib
+import errno
 import json
 import os
 import selectors
 import subprocess
 import sys
+import tempfile
+import warnings
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
@@ -26,9 +29,11 @@ from fedclade.data import Population
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.simulated.trainer import StopRequested
-from fedclade.fleet.updates import SharedArray, shared_copy
+from fedclade.fleet.updates import SHARED_MEMORY, SharedArray, shared_copy
 
 MAX_DEATHS = 3  # of workers at one task, before the run gives up
+_LITTLE_MEMORY = f"{SHARED_MEMORY} has too little room"
+_NO_ROOM = f"neither {SHARED_MEMORY} nor the folder of temporary files has room for what worker processes share"
 POLL_SECONDS = 0.2  # how often a request to stop is looked for
 
 
@@ -63,6 +68,7 @@ class WorkersTrainer(SequentialTrainer):
         self._shared: dict[str, SharedArray] = {}
         self._workers: list[_Worker] = []
         self._trainings = 0
+        self._alone = self._told = False
 
     def _start_all(self) -> None:
         """At the first training: whoever only plans needs no processes."""
@@ -85,21 +91,39 @@ class WorkersTrainer(SequentialTrainer):
         self._workers = [self._start() for _ in range(self._count)]
 
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
-        """Δw of each device, in the order given."""
-        if not self._workers:
-            self._start_all()
-        used, model_of = np.unique(model_of, return_inverse=True)
-        starts, updates = shared_copy(models[used]), SharedArray((len(devices), self.parameters))
+        """Δw of each device, in the order given; in this process where there is no room for what workers share."""
+        used, starts_from = np.unique(model_of, return_inverse=True)
+        shared = None if self._alone else self._prepared(models[used], len(devices))
+        if shared is None:
+            return super().train(round_, models, devices, model_of)
         self._trainings += 1
-        pending = deque(self._tasks(round_, devices, model_of, {"models": starts, "updates": updates}))
+        pending = deque(self._tasks(round_, devices, starts_from, shared))
         selector = selectors.DefaultSelector()
         for index, worker in enumerate(self._workers):
             selector.register(worker.reply, selectors.EVENT_READ, index)
         with selector:
             self._serve(pending, selector)
-        starts.forget()
-        updates.forget()
-        return updates.array
+        for each in shared.values():
+            each.forget()
+        return shared["updates"].array
+
+    def _prepared(self, models: Singles, devices: int) -> dict[str, SharedArray] | None:
+        """The workers started, the models, and room for the updates of so many devices; None where there is none."""
+        try:
+            if not self._workers:
+                self._start_all()
+            shared = {"models": shared_copy(models), "updates": SharedArray((devices, self.parameters))}
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self.close()
+            self._alone = True
+            warnings.warn(f"{_NO_ROOM}: all devices are trained in this process", stacklevel=3)
+            return None
+        if not self._told and any(each.lacked_room for each in (*self._shared.values(), *shared.values())):
+            self._told = True
+            warnings.warn(f"{_LITTLE_MEMORY}: worker processes share files in {tempfile.gettempdir()}", stacklevel=3)
+        return shared
 
     def _tasks(self, round_: int, devices: Ints, model_of: Ints, shared: dict[str, SharedArray]) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
