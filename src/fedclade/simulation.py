@@ -3,6 +3,7 @@
 What trains is imported when it is first asked for: a plan does not wait for torch.
 """
 
+import contextlib
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,8 +43,8 @@ from fedclade.models import count_parameters, fitted
 from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.notebook import shown_progress
 from fedclade.report.opened import OpenedRun
-from fedclade.report.page import RunPage
-from fedclade.runs import Result, RunWriter, differences, free_folder, read_config
+from fedclade.report.page import RunPage, write_run_page
+from fedclade.runs import REPORT, Result, RunWriter, differences, free_folder, read_config, take_lock
 from fedclade.runs.drift import followed
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
 from fedclade.scheduling.constraints import check_plan
@@ -438,7 +439,7 @@ class Experiment:
         """Go on from the last checkpoint of a directory; a finished run is left as it is."""
         run = checked_for_resume(self.config, folder)
         if run.finished:
-            return run
+            return with_page(run)
         self.config = run.config
         server, _ = self.server, self.metrics  # shows what is wrong with them before anything is written
         writer, state, spent = RunWriter.reopen(run.folder, server.initial_state(), server.method.load)
@@ -500,6 +501,14 @@ def checked_for_resume(config: Config, folder: str | Path) -> OpenedRun:
             )
     if not run.finished and (other := machine.differences(run.machine, machine.facts())):
         warnings.warn(f"{folder}: {other}", stacklevel=3)
+    return run
+
+
+def with_page(run: OpenedRun) -> OpenedRun:
+    """A finished run, with its page written if it was killed before that."""
+    if run.config.run.report and not (run.folder / REPORT).is_file():
+        with contextlib.closing(take_lock(run.folder)):
+            write_run_page(run)
     return run
 
 

@@ -174,6 +174,8 @@ def test_a_file_of_former_days_is_told_to_lack_that(run, tmp_path):
     shutil.copytree(run.folder, tmp_path / "old")
     file = tmp_path / "old/models/0.safetensors"
     save_file(load_file(file), file)
+    for later in (".fedclade", "manifest.json"):
+        (tmp_path / "old" / later).unlink()
     assert "it was made by an older fedclade" in error_line(open_run(tmp_path / "old").module, "0")
     assert "no model '7'; there are: 0, 0.0, 0.1, best/0.0, best/0.1, conventional" in error_line(run.module, "7")
 

@@ -60,9 +60,11 @@ def test_a_run_directory_holds_config_tables_checkpoint_models_and_summary_even_
     assert len(open_run(finished).rounds) == 3
     models = ("0", "0.0", "0.1", "conventional", "best/0.0", "best/0.1")
     assert set(files(finished)) - {".lock"} == {
+        ".fedclade",
         "config.toml",
         "machine.json",
         "run.db",
+        "manifest.json",
         "summary.json",
         "state/state.json",
         "state/round-000003.safetensors",
@@ -287,7 +289,7 @@ def test_a_run_that_dies_before_any_file_is_in_place_is_resumed_the_same_to_the_
                 pass
             else:
                 break
-        if call == 1:  # not even the config was there: the folder counts as free
+        if call <= 2:  # nothing but the mark was there: the folder counts as free
             tiny().run(folder)
         else:
             resume(folder)
@@ -378,20 +380,20 @@ EARLIER = rewrite("run.db", lambda old: old[:60] + (1).to_bytes(4, "big") + old[
 DAMAGE = {
     "truncated tensors": (rewrite(TENSORS, lambda old: old[: len(old) // 2]), "does not match its SHA-256"),
     "one changed bit": (rewrite(TENSORS, lambda old: old[:-1] + bytes([old[-1] ^ 1])), "does not match its SHA-256"),
-    "lost tensors": (lambda folder: next(folder.glob(TENSORS)).unlink(), "the checkpoint is damaged"),
-    "truncated JSON": (rewrite("state/state.json", lambda old: old[:-10]), "the checkpoint is damaged"),
-    "another JSON": (rewrite("state/state.json", lambda old: b"[]"), "the checkpoint is damaged"),
+    "lost tensors": (lambda folder: next(folder.glob(TENSORS)).unlink(), "round-000002.safetensors is missing"),
+    "truncated JSON": (rewrite("state/state.json", lambda old: old[:-10]), "state/state.json: damaged"),
+    "another JSON": (rewrite("state/state.json", lambda old: b"[]"), "state/state.json: damaged"),
     "an entry lost": (
         rewrite("state/state.json", lambda old: old.replace(b"spent", b"lost")),
-        "the checkpoint is damaged",
+        "state/state.json: damaged: does not match its checksum",
     ),
-    "binary in JSON": (rewrite("state/state.json", lambda old: b"\xff\xfe"), "the checkpoint is damaged"),
+    "binary in JSON": (rewrite("state/state.json", lambda old: b"\xff\xfe"), "state/state.json: damaged"),
     "garbage for tables": (rewrite("run.db", lambda old: b"garbage " * 1000), "run.db: damaged"),
     "truncated tables": (rewrite("run.db", lambda old: old[: len(old) // 2]), "run.db: damaged"),
     "a page of zeros": (rewrite("run.db", lambda old: old[:8192] + bytes(4096) + old[12288:]), "run.db: damaged"),
     "emptied tables": (rewrite("run.db", lambda old: b""), "ends at round 0, before the checkpoint's 2"),
     "lost tables": (lambda folder: (folder / "run.db").unlink(), "ends at round 0, before the checkpoint's 2"),
-    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 4): run it anew"),
+    "an earlier version": (EARLIER, "run.db: is of another version of fedclade (format 1, not 5): run it anew"),
     "no TOML": (rewrite("config.toml", lambda old: b"[run"), "config.toml: not valid TOML"),
     "lost config": (lambda folder: (folder / "config.toml").unlink(), "no run here (config.toml is missing)"),
 }

@@ -29,7 +29,7 @@ from fedclade.cli import (
     watch,
 )
 from fedclade.config import Config, section_fields
-from fedclade.core.errors import UserError
+from fedclade.core.errors import MACHINE_TROUBLE, UserError, in_words
 
 app = typer.Typer(
     help="Fair clustered federated learning at the wireless edge: plan, simulate, compare.",
@@ -71,6 +71,12 @@ def main() -> None:
         sys.exit(2)
     except typer.Abort:
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in MACHINE_TROUBLE:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"fedclade: {UserError(where + in_words(error))}", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
         if not hasattr(error, "format_message"):  # what typer says of a word it does not know
             raise

@@ -36,7 +36,12 @@ def console(quiet: bool = False) -> Console:
 
 
 class Signals:
-    """Ctrl-C and SIGTERM ask the run to stop at the next device; a second one ends it at once."""
+    """Ctrl-C, SIGTERM and SIGHUP ask the run to stop at the next device; a second one ends it at once.
+
+    A closed terminal sends SIGHUP; where that is ignored already, as under nohup, it stays so.
+    """
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self.number = 0
@@ -45,7 +50,8 @@ class Signals:
         return self.number != 0
 
     def __enter__(self) -> None:
-        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        heard = [n for n in self.NUMBERS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._take) for number in heard}
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

@@ -51,7 +51,7 @@ def compare(
 
     signals, screen = Signals(), console()
     try:
-        with signals, terminal.ComparisonDisplay(screen, jobs) as display:
+        with comparisons.locked(folder), signals, terminal.ComparisonDisplay(screen, jobs) as display:
             for job in jobs:
                 if job.finished:
                     display.kept(job)

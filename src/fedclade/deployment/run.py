@@ -30,7 +30,7 @@ from fedclade.models._trained import ModelCard
 from fedclade.report.listener import Listener, Progress
 from fedclade.runs import REAL_DEVICES, Run, RunWriter, write_beside
 from fedclade.server import Server
-from fedclade.simulation import card_of, checked_for_resume, record_run
+from fedclade.simulation import card_of, checked_for_resume, record_run, with_page
 
 MESSAGES, LATENCIES = "messages.jsonl", "latencies.csv"
 
@@ -104,7 +104,7 @@ class Deployment:
         """Go on from the last checkpoint of a directory; a finished run is left as it is."""
         run = checked_for_resume(self.config, folder)
         if run.finished:
-            return run
+            return with_page(run)
         server, _ = self.server, self.metrics
         writer, state, spent = RunWriter.reopen(run.folder, server.initial_state(), server.method.load)
         self._stopwatch.add(spent)

@@ -1,26 +1,36 @@
 """The state between two rounds as files: ``state/state.json`` names a safetensors file and its SHA-256.
 
+``state.json`` has a checksum of its own, too, so that no flipped bit goes on unseen into the next round.
+
 The clustering method saves and loads its own part: whoever writes a checkpoint brings it along.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, save
 
-from fedclade.core.errors import UserError
+from fedclade.core.errors import UserError, cannot
 from fedclade.core.objective import Best
 from fedclade.core.state import BEST, State
 from fedclade.core.tree import Tree
 from fedclade.core.updates import HeldUpdates
-from fedclade.runs.directory import STATE, write_beside, write_json
+from fedclade.runs.directory import (
+    STATE,
+    checksum,
+    opened_json,
+    read_bytes,
+    read_json,
+    sealed_json,
+    write_beside,
+    write_json,
+)
 
 FACTS = "state.json"
+FORMAT = 1  # of a checkpoint; another one is not read
 COUNTS = ("samples", "last_heard", "participation", "present_rounds", "retry")
 
 Saved: TypeAlias = tuple[dict[str, Any], dict[str, np.ndarray]]  # plain data for the JSON file, and arrays
@@ -30,15 +40,24 @@ LoadMethod: TypeAlias = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
 def write_state(folder: Path, state: State, method: Saved, spent: Mapping[str, float]) -> None:
     """Write the state, and the stopwatch's counts until now, beside the last checkpoint, then switch to it."""
     place = folder / STATE
-    place.mkdir(exist_ok=True)
+    with cannot("be made", place):
+        place.mkdir(exist_ok=True)
     blob = save({**_tensors(state), **{f"method/{name}": array for name, array in method[1].items()}})
     name = f"round-{state.round:06d}.safetensors"
     write_beside(place / name, blob)
-    switch = {"tensors": name, "sha256": hashlib.sha256(blob).hexdigest(), "spent": dict(spent)}
-    write_json(place / FACTS, {**_facts(state), "method": method[0], **switch})
-    for old in place.glob("round-*.safetensors"):
-        if old.name != name:
-            old.unlink()
+    switch = {"format": FORMAT, "tensors": name, "sha256": checksum(blob), "spent": dict(spent)}
+    write_json(place / FACTS, sealed_json({**_facts(state), "method": method[0], **switch}))
+    remove_old_states(folder)
+
+
+def remove_old_states(folder: Path) -> None:
+    """Remove the tensors of earlier checkpoints, and of one that was not switched to."""
+    facts = folder / STATE / FACTS
+    used = read_json(facts)["tensors"] if facts.is_file() else None
+    for old in (folder / STATE).glob("round-*.safetensors"):
+        if old.name != used:
+            with cannot("be deleted", old):
+                old.unlink()
 
 
 def read_state(folder: Path, initial: State, load_method: LoadMethod) -> tuple[State, dict[str, float]]:
@@ -46,18 +65,33 @@ def read_state(folder: Path, initial: State, load_method: LoadMethod) -> tuple[S
     path = folder / STATE / FACTS
     if not path.is_file():
         return initial, {}
+    facts = _read_facts(path)
     try:
-        facts = json.loads(path.read_text("utf-8"))
-        blob_path = path.parent / facts["tensors"]
-        if hashlib.sha256(blob_path.read_bytes()).hexdigest() != facts["sha256"]:
+        if not (path.parent / facts["tensors"]).is_file():
+            raise ValueError(f"{facts['tensors']} is missing")
+        blob = read_bytes(path.parent / facts["tensors"])
+        if checksum(blob) != facts["sha256"]:
             raise ValueError(f"{facts['tensors']} does not match its SHA-256")
-        state = _state(facts, load_file(blob_path), load_method)
+        state = _state(facts, load(blob), load_method)
         same = {len(model) for model in state.models.values()} == {len(model) for model in initial.models.values()}
         if not same or state.memory.width != initial.memory.width or state.devices > initial.devices:
             raise ValueError(f"made by another model or population: {state.devices} devices")  # more may have come
         return state, {name: float(count) for name, count in facts["spent"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AssertionError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, SafetensorError) as error:
         raise UserError(f"{path.parent}: the checkpoint is damaged: {error}") from error
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    raw = read_json(path)
+    if isinstance(raw, dict) and "seal" not in raw and "format" not in raw and "tensors" in raw:
+        raise UserError(f"{path.parent}: the checkpoint is of another version of fedclade: run it anew")
+    facts = opened_json(path)
+    if facts.get("format") != FORMAT:
+        raise UserError(
+            f"{path.parent}: the checkpoint is of another version of fedclade (format {facts.get('format')}, not "
+            f"{FORMAT}): run it anew"
+        )
+    return facts
 
 
 # -------------------------------------------------------------------------------- the state as tensors and facts
@@ -89,7 +123,15 @@ def _facts(state: State) -> dict[str, Any]:
 
 
 def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_method: LoadMethod) -> State:
-    """The inverse of ``_facts`` and ``_tensors``."""
+    """The inverse of ``_facts`` and ``_tensors``; refuses what no run ever came to."""
+    if type(facts["round"]) is not int or facts["round"] < 0:
+        raise ValueError(f"round = {facts['round']}, must be a whole number from 0")
+    counts = {name: np.array(facts[name], dtype=np.int64) for name in COUNTS}
+    if any((count < 0).any() for count in counts.values()):
+        raise ValueError("a count of rounds, samples or uploads is below 0")
+    spent = np.array([facts["seconds"], *facts["energy_joules"]], dtype=np.float64)
+    if not (np.isfinite(spent) & (spent >= 0)).all():
+        raise ValueError("seconds or joules are below 0 or not finite")
     return State(
         round=facts["round"],
         seconds=facts["seconds"],
@@ -105,7 +147,7 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
             name: Best(best["round"], best["loss"], tuple(best["devices"]), tensors[f"{BEST}/{name}"])
             for name, best in facts[BEST].items()
         },
-        **{name: np.array(facts[name], dtype=np.int64) for name in COUNTS},
+        **counts,
     )
 
 

@@ -1,21 +1,27 @@
 """run.db: the tables of a run, and a round as rows of them."""
 
 import contextlib
+import errno
+import itertools
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedclade.core.errors import UserError
+from fedclade.core.errors import UserError, cannot
 from fedclade.core.objective import Objective
 from fedclade.core.records import EvaluationRecord, RoundRecord
 from fedclade.metrics.outcome import Outcome, known
+from fedclade.runs.directory import checksum
 
-FORMAT = 4  # of run.db; another one is not read
+FORMAT = 5  # of run.db; another one is not read
+WITHOUT_CHECKSUMS = 4  # is read, too
 SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE IF NOT EXISTS devices (device INTEGER PRIMARY KEY, planted_group INTEGER, train_samples INTEGER,
@@ -40,8 +46,10 @@ CREATE TABLE IF NOT EXISTS own_metrics (name TEXT PRIMARY KEY, facts TEXT);
 CREATE TABLE IF NOT EXISTS metrics (round INTEGER, name TEXT, value REAL, PRIMARY KEY (round, name));
 CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
     device));
+CREATE TABLE IF NOT EXISTS checksums (name TEXT, round INTEGER, sha256 TEXT, PRIMARY KEY (name, round));
 """
-TABLES = tuple(re.findall(r"TABLE IF NOT EXISTS (\w+)", SCHEMA))
+CHECKSUMS = "checksums"  # of the rows of each table and round; of the other tables as a whole, as round 0
+TABLES = tuple(name for name in re.findall(r"TABLE IF NOT EXISTS (\w+)", SCHEMA) if name != CHECKSUMS)
 PER_ROUND = ("rounds", "clusters", "uploads", "evaluations", "objectives", "events", "splits", "metrics")
 Row = dict[str, Any]
 
@@ -51,28 +59,69 @@ Row = dict[str, Any]
 
 def open_to_write(path: Path) -> sqlite3.Connection:
     """run.db with all its tables."""
-    db = sqlite3.connect(path)
-    try:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(SCHEMA)
-    except sqlite3.DatabaseError as error:
-        raise UserError(f"{path}: damaged: {error}") from error
-    return db
+    with told(path):
+        db = sqlite3.connect(path)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.executescript(f"BEGIN; {SCHEMA} COMMIT;")  # all tables or none
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
 
 
 @contextlib.contextmanager
 def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """run.db, to read only."""
+    """run.db, to read only, as it is at this moment."""
+    with cannot("be read", path):
+        path.stat()  # SQLite would say no more than that it cannot open it
+    with told(path), contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        db.execute("BEGIN")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        made = _made(db)
+        if version not in (FORMAT, WITHOUT_CHECKSUMS) and made:
+            raise UserError(f"{path}: is of another version of fedclade (format {version}, not {FORMAT}): run it anew")
+        if made and version == FORMAT and made != _expected():
+            raise sqlite3.DatabaseError("its tables are not those that fedclade makes")
+        yield db
+
+
+@contextlib.contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What SQLite says against run.db is one line: whether it is damaged, in use, or whether the disk is at fault."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version != FORMAT and db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise UserError(
-                    f"{path}: is of another version of fedclade (format {version}, not {FORMAT}): run it anew"
-                )
-            yield db
-    except sqlite3.DatabaseError as error:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        trouble = _TROUBLE.get(code) or _TROUBLE.get(code & 0xFF)
+        if trouble is not None:
+            with cannot("be written" if trouble != errno.EIO else "be read or written", path):
+                raise OSError(trouble, os.strerror(trouble)) from error
+        if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise UserError(f"{path}: in use by another process: {error}") from error
         raise UserError(f"{path}: damaged: {error}") from error
+
+
+_TROUBLE = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR_SHMSIZE: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
+
+
+def _made(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    return db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+@cache
+def _expected() -> list[tuple[Any, ...]]:
+    """The tables as SQLite itself writes them down."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        return _made(db)
 
 
 def last_round(path: Path) -> int:
@@ -80,11 +129,13 @@ def last_round(path: Path) -> int:
     if not path.is_file():
         return 0
     with open_to_read(path) as db:
-        (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(" ".join(found.split()))
         if not _made(db):
             return 0
+        for table in PER_ROUND:
+            read_table(db, table)
         (last,) = db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
         return int(last)
 
@@ -94,19 +145,53 @@ def has_tables(path: Path) -> bool:
     if not path.is_file():
         return False
     with open_to_read(path) as db:
-        return _made(db)
+        return bool(_made(db))
 
 
-def _made(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'rounds'").fetchone() is not None
+# -------------------------------------------------------------------------------- rows, with their checksums
 
 
-def insert(db: sqlite3.Connection, table: str, rows: Sequence[Mapping[Any, Any]]) -> None:
-    """Add rows, each a mapping of the same columns, to a table."""
+def read_table(db: sqlite3.Connection, table: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The columns and rows of a table; rows that do not match their checksums are damaged."""
+    found = db.execute(f"SELECT * FROM {table} ORDER BY rowid")
+    columns, rows = [column[0] for column in found.description], found.fetchall()
+    if db.execute("PRAGMA user_version").fetchone() == (WITHOUT_CHECKSUMS,):
+        return columns, rows
+    parts = itertools.groupby(rows, key=lambda row: row[0] if table in PER_ROUND else 0)
+    sums = {number: _sum(list(part)) for number, part in parts}
+    known = dict(db.execute(f"SELECT round, sha256 FROM {CHECKSUMS} WHERE name = ?", (table,)).fetchall())
+    if sums != known:
+        odd = sorted(number for number in sums.keys() | known.keys() if sums.get(number) != known.get(number))[0]
+        where = f" in round {odd}" if table in PER_ROUND else ""
+        raise sqlite3.DatabaseError(f"table {table} does not match its checksum{where}")
+    return columns, rows
+
+
+def _sum(rows: list[tuple[Any, ...]]) -> str:
+    return checksum(repr(rows).encode())
+
+
+def insert(db: sqlite3.Connection, table: str, rows: Sequence[Mapping[Any, Any]], round_: int = 0) -> None:
+    """Add rows, each a mapping of the same columns, to a table, and their checksum; all that a round has, at once."""
     if rows:
+        (before,) = db.execute(f"SELECT coalesce(max(rowid), -1) FROM {table}").fetchone()
         names = list(rows[0])
         marks = ", ".join(f":{name}" for name in names)
         db.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", rows)
+        stored = db.execute(f"SELECT * FROM {table} WHERE rowid > ? ORDER BY rowid", (before,)).fetchall()
+        db.execute(f"INSERT INTO {CHECKSUMS} VALUES (?, ?, ?)", (table, round_, _sum(stored)))
+
+
+def empty(db: sqlite3.Connection, table: str) -> None:
+    """Delete all rows of a table that has no rounds."""
+    db.execute(f"DELETE FROM {table}")
+    db.execute(f"DELETE FROM {CHECKSUMS} WHERE name = ?", (table,))
+
+
+def cut_off(db: sqlite3.Connection, round_: int) -> None:
+    """Delete all that was recorded of rounds after this one."""
+    for table in (*PER_ROUND, CHECKSUMS):
+        db.execute(f"DELETE FROM {table} WHERE round > ?", (round_,))
 
 
 def finite(value: float) -> float | None:

@@ -1,27 +1,52 @@
-"""The directory of a run as files: making it, locking it, writing into it so that no crash leaves half a file."""
+"""The directory of a run as files: whose it is, locking it, and writing into it so that no crash leaves half a file.
+
+``.fedclade`` marks a directory as one that fedclade made. Only in such a one anything is ever deleted, and there only
+what fedclade writes itself: what somebody else has put beside it stays.
+"""
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from fedclade import config as configuration
 from fedclade.config import Config
 from fedclade.core import machine
-from fedclade.core.errors import UserError
+from fedclade.core.errors import UserError, cannot
 
+MARK = ".fedclade"
+LOCK = ".lock"
 CONFIG = "config.toml"
 MACHINE = "machine.json"
 DATABASE = "run.db"
 STATE = "state"
 MODELS = "models"
 TREE = "models/tree.json"
+MANIFEST = "manifest.json"
 SUMMARY = "summary.json"
+REPORT = "report.html"
 REAL_DEVICES = "devices.json"  # only in runs of real devices
+# All that fedclade writes into a run's directory, but for the mark and the lock.
+OWN_FILES = (
+    *(CONFIG, MACHINE, MANIFEST, SUMMARY, REPORT, "failure.txt"),
+    *(DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal"),
+    *(REAL_DEVICES, "messages.jsonl", "latencies.csv"),
+    *(f"{STATE}/state.json", f"{STATE}/round-*.safetensors"),
+    *(TREE, f"{MODELS}/*.safetensors", f"{MODELS}/best/*.safetensors"),
+    "tensorboard/events.out.tfevents.*",
+)
+OWN_FOLDERS = (STATE, f"{MODELS}/best", MODELS, "tensorboard")
+
+Kind = Literal["run", "comparison"]
+_SEAL = "# sha256 of all above: "
+_BESIDE = re.compile(r"\..+\.(\d+)\.new")
+
+
+# -------------------------------------------------------------------------------- whose a directory is
 
 
 def make_directory(folder: Path, config: Config, overwrite: bool = False) -> TextIO:
@@ -29,44 +54,89 @@ def make_directory(folder: Path, config: Config, overwrite: bool = False) -> Tex
 
     An existing run is replaced only if ``overwrite``; a folder that is no run is never touched.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: choose another --out")
-    if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
-        if not (folder / CONFIG).is_file():
-            raise UserError(f"{folder} exists and is no run: choose another --out")
-        if not overwrite:
-            raise UserError(f"{folder} exists: resume it with --resume {folder}, or give --overwrite or another --out")
-        with _locked(folder):
-            pass  # nobody is writing it
-        shutil.rmtree(folder)
-    try:
+    with cannot("be made", folder):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file: choose another --out")
+        existing = folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir())
+        if existing:
+            _check_replaceable(folder, overwrite)
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {error.strerror}") from error
     lock = take_lock(folder)
-    write_beside(folder / CONFIG, configuration.to_toml(config).encode())
-    write_beside(folder / MACHINE, json.dumps(machine.facts(), indent=1).encode())
+    try:
+        if existing:
+            delete_own_files(folder)
+        remove_leftovers(folder)
+        write_mark(folder, "run")
+        write_beside(folder / CONFIG, sealed_text(configuration.to_toml(config)))
+        write_json(folder / MACHINE, sealed_json(dict(machine.facts())))
+    except BaseException:
+        lock.close()
+        raise
     return lock
 
 
-def take_lock(folder: Path) -> TextIO:
-    """The right to write into a run's directory, until the file that is given is closed."""
-    lock = open(folder / ".lock", "w")  # noqa: SIM115 - held as long as the run is written
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise UserError(f"{folder}: another process is writing this run") from error
+def _check_replaceable(folder: Path, overwrite: bool) -> None:
+    if not (folder / CONFIG).is_file() and not is_marked(folder, "run"):
+        raise UserError(f"{folder} exists and is no run: choose another --out")
+    if not overwrite:
+        raise UserError(f"{folder} exists: resume it with --resume {folder}, or give --overwrite or another --out")
+    if not is_marked(folder, "run"):
+        raise UserError(
+            f"{folder}: --overwrite deletes only what fedclade has marked as its own run (by a file {MARK}), and this "
+            "is not: choose another --out"
+        )
+
+
+def write_mark(folder: Path, kind: Kind) -> None:
+    """Mark a directory as made by fedclade."""
+    write_json(folder / MARK, {"made_by": "fedclade", "kind": kind})
+
+
+def is_marked(folder: Path, kind: Kind) -> bool:
+    """Whether fedclade made a directory, for something of this kind."""
+    path = folder / MARK
+    if not path.is_file():
+        return False
+    with contextlib.suppress(ValueError, OSError):
+        return bool(json.loads(path.read_text("utf-8")) == {"made_by": "fedclade", "kind": kind})
+    return False
+
+
+def delete_own_files(folder: Path) -> None:
+    """Delete what fedclade wrote into a run's directory but its lock; what somebody else put there stays.
+
+    The mark is the last to go: killed in between, this can be done again. A link is deleted, never what it points to.
+    """
+    with cannot("be deleted", folder):
+        for path in [path for pattern in OWN_FILES for path in folder.glob(pattern)]:
+            if path.is_symlink() or path.is_file():
+                path.unlink()
+        for name in OWN_FOLDERS:
+            with contextlib.suppress(OSError):  # something of somebody else's is in it
+                (folder / name).rmdir()
+        (folder / MARK).unlink(missing_ok=True)
+
+
+def take_lock(folder: Path, kind: Kind = "run") -> TextIO:
+    """The right to write into a directory, until the file that is given is closed.
+
+    The lock's file is never emptied, and never one that a link points to.
+    """
+    path = folder / LOCK
+    if path.is_symlink():
+        raise UserError(f"{path}: is a link, must be a file of its own: remove it")
+    with cannot("be locked", folder):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        lock = os.fdopen(descriptor, "r+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise UserError(f"{folder}: another process is writing this {kind}") from error
+        except OSError:
+            lock.close()
+            raise
     return lock
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = take_lock(folder)
-    try:
-        yield
-    finally:
-        lock.close()
 
 
 def free_folder(parent: Path, name: str) -> Path:
@@ -75,14 +145,54 @@ def free_folder(parent: Path, name: str) -> Path:
     return next(folder for folder in candidates if not folder.exists())
 
 
+# -------------------------------------------------------------------------------- files, whole or not at all
+
+
 def write_beside(path: Path, content: bytes) -> None:
-    """Write beside and rename: the file is there whole or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    with open(beside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    """Write beside and rename: the file is there whole or not at all, and nothing is left beside it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with cannot("be written", path):
+        try:
+            beside.unlink(missing_ok=True)  # left behind by a process that had the same number
+            with open(beside, "xb") as file:  # never through a link
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)  # a full disk needs the room
+            raise
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name shall outlive a power cut, too, where the system can promise that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove half-written files of processes that are no more."""
+    for place in (folder, *(folder / name for name in OWN_FOLDERS)):
+        with contextlib.suppress(OSError):
+            for path in place.glob(".*.new"):
+                if (match := _BESIDE.fullmatch(path.name)) and not _is_running(int(match[1])):
+                    path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()  # nobody here is writing just now
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -90,9 +200,88 @@ def write_json(path: Path, value: Any) -> None:
     write_beside(path, json.dumps(value, indent=1).encode())
 
 
-def read_json(path: Path) -> Any:
+def read_bytes(path: Path) -> bytes:
+    """A file's content; one that cannot be read is the user's to know."""
+    with cannot("be read", path):
+        return path.read_bytes()
+
+
+def read_json(path: Path, content: bytes | None = None) -> Any:
     """The value in a JSON file; a damaged file is the user's to know."""
     try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+        return json.loads(read_bytes(path) if content is None else content)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged: {error}") from error
+
+
+# -------------------------------------------------------------------------------- checksums
+
+
+def checksum(content: bytes) -> str:
+    """SHA-256, as text."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sealed_text(text: str) -> bytes:
+    """A text with its checksum in a comment on the last line."""
+    return f"{text}{_SEAL}{checksum(text.encode())}\n".encode()
+
+
+def check_seal(path: Path) -> None:
+    """Refuse a text that is not as fedclade wrote it; one without a checksum was written by somebody else."""
+    before, mark, after = read_bytes(path).rpartition(_SEAL.encode())
+    if mark and after.strip().decode("utf-8", "replace") != checksum(before):
+        raise UserError(f"{path}: damaged, or changed by hand: does not match the checksum on its last line")
+
+
+def sealed_json(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts with their own checksum."""
+    return {**facts, "seal": _seal_of(facts)}
+
+
+def opened_json(path: Path) -> dict[str, Any]:
+    """The facts of a file written with ``sealed_json``; refuses what does not match its checksum."""
+    facts = read_json(path)
+    if not isinstance(facts, dict) or facts.pop("seal", None) != _seal_of(facts):
+        raise UserError(f"{path}: damaged: does not match its checksum")
+    return facts
+
+
+def _seal_of(facts: dict[str, Any]) -> str:
+    return checksum(json.dumps(facts, sort_keys=True).encode())
+
+
+class Manifest:
+    """The checksums of a finished run's models, tree and summary: ``manifest.json``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._sums = folder, dict[str, str]()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write one of the run's files, and note its checksum."""
+        self.note(name, content)
+        (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_beside(self._folder / name, content)
+
+    def note(self, name: str, content: bytes) -> None:
+        """Note the checksum of a file."""
+        self._sums[name] = checksum(content)
+
+    def save(self) -> None:
+        """Write the manifest itself."""
+        write_json(self._folder / MANIFEST, sealed_json({"sha256": self._sums}))
+
+
+def read_checked(folder: Path, name: str) -> bytes:
+    """One of a run's files, held against the manifest where there is one.
+
+    A run that is not finished has none, and a run that is has lost it, if the directory is marked.
+    """
+    path, content = folder / MANIFEST, read_bytes(folder / name)
+    if not path.is_file():
+        if (folder / SUMMARY).is_file() and (folder / MARK).is_file():
+            raise UserError(f"{path}: is missing, so nobody can tell whether {name} is as it was written")
+        return content
+    if opened_json(path)["sha256"].get(name) != checksum(content):
+        raise UserError(f"{folder / name}: damaged: does not match its checksum in {MANIFEST}")
+    return content

@@ -1,14 +1,15 @@
 """A run directory, read."""
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load
 
 from fedclade import config as configuration
 from fedclade.config import Config
@@ -16,8 +17,21 @@ from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
 from fedclade.core.tree import Node, Tree
 from fedclade.metrics import Metric
-from fedclade.runs.database import TABLES, open_to_read
-from fedclade.runs.directory import CONFIG, DATABASE, MACHINE, MODELS, REAL_DEVICES, SUMMARY, TREE, read_json
+from fedclade.runs.database import TABLES, open_to_read, read_table
+from fedclade.runs.directory import (
+    CONFIG,
+    DATABASE,
+    MACHINE,
+    MARK,
+    MODELS,
+    REAL_DEVICES,
+    SUMMARY,
+    TREE,
+    check_seal,
+    opened_json,
+    read_checked,
+    read_json,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +41,7 @@ def read_config(folder: Path) -> Config:
     """The config a run was started with."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: no run here ({CONFIG} is missing)")
+    check_seal(folder / CONFIG)
     return configuration.load(str(folder / CONFIG))
 
 
@@ -59,7 +74,9 @@ class Run:
     def machine(self) -> dict[str, str]:
         """The processor and the libraries that the run was begun with; empty for a run that did not record them."""
         path = self.folder / MACHINE
-        recorded: dict[str, str] = read_json(path) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        recorded: dict[str, str] = opened_json(path) if (self.folder / MARK).is_file() else read_json(path)
         return recorded
 
     @property
@@ -67,21 +84,17 @@ class Run:
         """The headline numbers of a finished run."""
         if not self.finished:
             raise UserError(f"{self.folder}: not finished; continue it with: fedclade run --resume {self.folder}")
-        summary: dict[str, Any] = read_json(self.folder / SUMMARY)
+        summary: dict[str, Any] = read_json(self.folder / SUMMARY, read_checked(self.folder, SUMMARY))
         return summary
 
     @property
     def tree(self) -> list[dict[str, Any]]:
         """The tree of models as plain objects, one per node; none before the first checkpoint."""
-        for path, key in (
-            (self.folder / TREE, None),
-            (self.folder / "state/state.json", "tree"),
-        ):
-            if path.is_file():
-                data = read_json(path)
-                tree: list[dict[str, Any]] = data[key] if key else data
-                return tree
-        return []
+        if (self.folder / TREE).is_file():
+            tree: list[dict[str, Any]] = read_json(self.folder / TREE, read_checked(self.folder, TREE))
+            return tree
+        checkpoint = self.folder / "state/state.json"
+        return list(opened_json(checkpoint)["tree"]) if checkpoint.is_file() else []
 
     def read_tree(self) -> Tree:
         """The same tree as a value that knows its leaves; before the first checkpoint, one cluster of everybody."""
@@ -94,7 +107,8 @@ class Run:
 
     def model(self, name: str) -> dict[str, Singles]:
         """A node's model, the "conventional" one, or a cluster's of its best round ("best/0.1"), as named arrays."""
-        return load_file(self.model_file(name))
+        with self._checked(name) as path:
+            return load(path.read_bytes())
 
     def model_file(self, name: str) -> Path:
         """Where a model is; UserError where there is none of that name."""
@@ -108,8 +122,18 @@ class Run:
 
     def model_metadata(self, name: str) -> dict[str, str]:
         """What a model's file tells of it besides its arrays."""
-        with safe_open(self.model_file(name), "numpy") as file:
+        with self._checked(name) as path, safe_open(path, "numpy") as file:
             return dict(file.metadata() or {})
+
+    @contextlib.contextmanager
+    def _checked(self, name: str) -> Iterator[Path]:
+        """A model's file, as it was written."""
+        path = self.model_file(name)
+        read_checked(self.folder, path.relative_to(self.folder).as_posix())
+        try:
+            yield path
+        except SafetensorError as error:
+            raise UserError(f"{path}: damaged: {error}") from error
 
     def table(self, name: str) -> "pd.DataFrame":
         """One table of run.db."""
@@ -128,8 +152,7 @@ class Run:
         if name not in TABLES:
             raise UserError(f"{self.folder}: no table {name!r}; there are: {', '.join(TABLES)}")
         with open_to_read(self.folder / DATABASE) as db:
-            found = db.execute(f"SELECT * FROM {name} ORDER BY rowid")
-            return [column[0] for column in found.description], found.fetchall()
+            return read_table(db, name)
 
     @property
     def devices(self) -> "pd.DataFrame":

@@ -2,25 +2,47 @@
 
 import contextlib
 import json
-import shutil
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from fedclade.config import Config
 from fedclade.core.arrays import Singles
-from fedclade.core.errors import UserError
+from fedclade.core.errors import UserError, cannot
 from fedclade.core.records import RoundRecord
-from fedclade.core.state import State
+from fedclade.core.state import BEST, State
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.registry import summarise
-from fedclade.runs.checkpoint import LoadMethod, Saved, read_state, write_state
-from fedclade.runs.database import PER_ROUND, insert, last_round, open_to_write, rows_of_models, rows_of_round
-from fedclade.runs.directory import DATABASE, MODELS, SUMMARY, TREE, make_directory, take_lock, write_json
+from fedclade.runs.checkpoint import LoadMethod, Saved, read_state, remove_old_states, write_state
+from fedclade.runs.database import (
+    cut_off,
+    empty,
+    insert,
+    last_round,
+    open_to_write,
+    read_table,
+    rows_of_models,
+    rows_of_round,
+    told,
+)
+from fedclade.runs.directory import (
+    DATABASE,
+    MANIFEST,
+    MARK,
+    MODELS,
+    SUMMARY,
+    TREE,
+    Manifest,
+    is_marked,
+    make_directory,
+    remove_leftovers,
+    take_lock,
+    write_beside,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +81,11 @@ class RunWriter:
 
     def __init__(self, folder: Path, lock: TextIO) -> None:
         self.folder, self._lock = folder, lock
-        self._db = open_to_write(folder / DATABASE)
+        try:
+            self._db = open_to_write(folder / DATABASE)
+        except UserError:
+            lock.close()
+            raise
 
     @classmethod
     def create(cls, folder: Path, config: Config, overwrite: bool = False) -> "RunWriter":
@@ -71,29 +97,38 @@ class RunWriter:
         cls, folder: Path, initial: State, load_method: LoadMethod
     ) -> tuple["RunWriter", State, dict[str, float]]:
         """An existing run at its checkpoint (see ``read_state``), later rows cut off; a damaged one stays as it is."""
+        if not is_marked(folder, "run"):
+            raise UserError(f"{folder}: its mark {MARK} is missing or damaged, or of an earlier version: run it anew")
         lock = take_lock(folder)
         try:
             state, spent = read_state(folder, initial, load_method)
             last = last_round(folder / DATABASE)
             if last < state.round:
                 raise UserError(f"{folder / DATABASE}: ends at round {last}, before the checkpoint's {state.round}")
-            writer = cls(folder, lock)
         except UserError:
             lock.close()
             raise
-        with writer._db:
-            for table in PER_ROUND:
-                writer._db.execute(f"DELETE FROM {table} WHERE round > ?", (state.round,))
-            writer._db.execute("DELETE FROM models")
+        remove_leftovers(folder)
+        remove_old_states(folder)
+        writer = cls(folder, lock)
+        with writer._transaction() as db:
+            cut_off(db, state.round)
+            empty(db, "models")
         return writer, state, spent
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is done within is done, or nothing of it."""
+        with told(self.folder / DATABASE), self._db:
+            yield self._db
 
     def describe(self, devices: "pd.DataFrame", own: Sequence[Metric] = ()) -> None:
         """Who the devices are, and which metrics the config names: one row each."""
-        with self._db:
+        with self._transaction() as db:
             for table in ("devices", "own_metrics"):
-                self._db.execute(f"DELETE FROM {table}")
-            insert(self._db, "devices", devices.to_dict("records"))
-            insert(self._db, "own_metrics", [{"name": m.name, "facts": json.dumps(m.to_json())} for m in own])
+                empty(db, table)
+            insert(db, "devices", devices.to_dict("records"))
+            insert(db, "own_metrics", [{"name": m.name, "facts": json.dumps(m.to_json())} for m in own])
 
     def record(self, record: RoundRecord, clusters: int, metrics: Mapping[str, float] | None = None) -> None:
         """One round, after which there are so many clusters, in one transaction.
@@ -101,39 +136,46 @@ class RunWriter:
         ``metrics`` are the values of the config's own metrics, where the round has any.
         """
         values = [{"round": record.round, "name": name, "value": value} for name, value in (metrics or {}).items()]
-        with self._db:
+        with self._transaction() as db:
             for table, rows in rows_of_round(record, clusters).items():
-                insert(self._db, table, rows)
-            insert(self._db, "metrics", values)
+                insert(db, table, rows, record.round)
+            insert(db, "metrics", values, record.round)
 
     def table(self, name: str) -> "pd.DataFrame":
         """One table of run.db, as it is so far."""
         import pandas as pd
 
-        return pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", self._db)
+        with told(self.folder / DATABASE):
+            columns, rows = read_table(self._db, name)
+        return pd.DataFrame.from_records(rows, columns=columns, coerce_float=True)
 
     def checkpoint(self, state: State, saved: Saved, spent: Mapping[str, float]) -> None:
         """Write the state beside the last one, then switch to it; ``saved`` is the method's part of it."""
         write_state(self.folder, state, saved, spent)
 
     def finish(self, result: Result) -> None:
-        """Models, tree, models × devices, summary."""
-        folder, outcome = self.folder / MODELS, result.outcome
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for name, tensors in result.tensors.items():
-            path = folder / f"{name}.safetensors"
-            path.parent.mkdir(exist_ok=True)
-            save_file(dict(tensors), path, dict(result.card) or None)
-        write_json(self.folder / TREE, outcome.tree.to_json())
-        with self._db:
-            self._db.execute("DELETE FROM models")
-            insert(self._db, "models", rows_of_models(outcome))
-        write_json(self.folder / SUMMARY, result.summary())
+        """Models, tree, models × devices, then the manifest with their checksums; the summary is the last."""
+        outcome, manifest = result.outcome, Manifest(self.folder)
+        with cannot("be written", self.folder / MODELS):
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+            for pattern in ("*.safetensors", f"{BEST}/*.safetensors"):
+                for old in (self.folder / MODELS).glob(pattern):
+                    old.unlink()
+            for name, tensors in result.tensors.items():
+                manifest.write(f"{MODELS}/{name}.safetensors", save(dict(tensors), dict(result.card) or None))
+            manifest.write(TREE, json.dumps(outcome.tree.to_json(), indent=1).encode())
+        with self._transaction() as db:
+            empty(db, "models")
+            insert(db, "models", rows_of_models(outcome))
+        summary = json.dumps(result.summary(), indent=1).encode()
+        manifest.note(SUMMARY, summary)
+        manifest.save()
+        write_beside(self.folder / SUMMARY, summary)
 
     def close(self) -> None:
         """Fold the write-ahead log into run.db, or else readers would make it again, and let go of the directory."""
-        with contextlib.suppress(sqlite3.OperationalError):  # someone is reading just now
+        with contextlib.suppress(sqlite3.OperationalError):  # someone is reading just now, or the disk is full
             self._db.execute("PRAGMA journal_mode = DELETE")
-        self._db.close()
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._db.close()
         self._lock.close()

@@ -2,6 +2,7 @@
 
 ::
 
+    .fedclade                           the mark of a directory that fedclade made
     compare.toml                        the preset or file with its [compare] section, whole
     runs/K20/fair/seed-1/               a run directory
     runs.csv, tables/, figures/, report.html
@@ -11,7 +12,7 @@ meet the same world, and their differences are their own.
 """
 
 from fedclade.study.execute import Failure, FailureKind, carry_out, cores
-from fedclade.study.plan import CONFIG, Job, contenders, plan_jobs, prepare, read_comparison
+from fedclade.study.plan import CONFIG, Job, contenders, locked, plan_jobs, prepare, read_comparison
 from fedclade.study.summarise import Comparison, Curves, collect, paired, spread
 from fedclade.study.verdict import Verdict, verdicts
 
@@ -27,6 +28,7 @@ __all__ = [
     "collect",
     "contenders",
     "cores",
+    "locked",
     "paired",
     "plan_jobs",
     "prepare",

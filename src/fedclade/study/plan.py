@@ -1,14 +1,16 @@
 """Which runs a study is made of, and the directory that holds them."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedclade import config as configuration
 from fedclade.config import CompareConfig, Config
-from fedclade.core.errors import UserError
+from fedclade.core.errors import UserError, cannot
 from fedclade.metrics.registry import find_metrics
-from fedclade.runs import Run, differences, write_beside
+from fedclade.runs import Run, check_seal, differences, is_marked, sealed_text, take_lock, write_beside, write_mark
 from fedclade.scheduling import find_policy, find_rule
 
 CONFIG = "compare.toml"
@@ -88,21 +90,47 @@ def prepare(config: Config, out: Path) -> list[Job]:
     jobs = plan_jobs(config, out)
     for job in jobs:
         find_metrics(job.config.run.metrics)
-    if out.exists() and not (out / CONFIG).is_file() and (not out.is_dir() or any(out.iterdir())):
+    full = out.exists() and (not out.is_dir() or any(not entry.name.startswith(".") for entry in out.iterdir()))
+    if full and not is_comparison(out):
         raise UserError(f"{out} exists and is no comparison: choose another --out")
     for job in jobs:
         if (job.folder / "config.toml").is_file() and (different := differences(job.config, Run(job.folder).config)):
             field, (mine, theirs) = next(iter(different.items()))
             raise UserError(f"{job.folder}: was made with {field} = {theirs!r}, not {mine!r}: choose another --out")
-    for job in jobs:
-        job.folder.mkdir(parents=True, exist_ok=True)
-        if not (job.folder / "config.toml").is_file():
-            write_beside(job.folder / "config.toml", configuration.to_toml(job.config).encode())
-    write_beside(out / CONFIG, configuration.to_toml(config).encode())
+    with cannot("be made", out):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        write_mark(out, "comparison")
+        write_beside(out / CONFIG, sealed_text(configuration.to_toml(config)))
+        for job in jobs:
+            _make(job)
     return jobs
+
+
+def _make(job: Job) -> None:
+    """The directory of a run that is still to be begun."""
+    with cannot("be made", job.folder):
+        job.folder.mkdir(parents=True, exist_ok=True)
+    if not (job.folder / "config.toml").is_file():
+        write_mark(job.folder, "run")
+        write_beside(job.folder / "config.toml", sealed_text(configuration.to_toml(job.config)))
+
+
+def is_comparison(out: Path) -> bool:
+    """Whether fedclade made this directory for a comparison: it is marked, or of the time before there were marks."""
+    before = (out / CONFIG).is_file() and any(out.glob("runs/K*/*/seed-*/config.toml"))
+    return is_marked(out, "comparison") or before
+
+
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Nobody else writes into this comparison meanwhile."""
+    with contextlib.closing(take_lock(out, "comparison")):
+        yield
 
 
 def read_comparison(out: Path) -> tuple[Config, list[Job]]:
     """The config and the runs of a comparison's directory."""
+    check_seal(out / CONFIG)
     config = configuration.load(str(out / CONFIG))
     return config, plan_jobs(config, out)

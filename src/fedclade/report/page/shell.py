@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from importlib import metadata, resources
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedclade.runs import write_beside
+from fedclade.runs import remove_leftovers, write_beside
 
 DIGITS = 5  # of a number on the page
 Json = Mapping[str, Any]
@@ -27,19 +28,16 @@ def write_page(path: Path, kind: str, data: Json, share: Path | None = None) -> 
 
 
 def filled(kind: str, data: Json, plotly: str) -> str:
-    """The text of a page; ``plotly`` is its script element."""
-    page = _asset("page.html")
-    for mark, text in (
-        ("@TITLE@", "fedclade"),
-        ("@STYLE@", _asset("page.css")),
-        ("@BODY@", _asset(f"{kind}.html")),
-        ("@SCRIPT@", _asset("common.js") + _asset(f"{kind}.js")),
-        ("@DATA@", json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")),
-        ("@PLOTLY@", plotly),
-    ):
-        before, after = page.split(mark)
-        page = before + text + after
-    return page
+    """The text of a page; ``plotly`` is its script element. What looks like a mark in the data is none."""
+    parts = {
+        "TITLE": "fedclade",
+        "STYLE": _asset("page.css"),
+        "BODY": _asset(f"{kind}.html"),
+        "SCRIPT": _asset("common.js") + _asset(f"{kind}.js"),
+        "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "PLOTLY": plotly,
+    }
+    return re.sub("@([A-Z]+)@", lambda mark: parts[mark[1]], _asset("page.html"))
 
 
 def _plotly(page: Path, share: Path | None) -> str:
@@ -50,9 +48,8 @@ def _plotly(page: Path, share: Path | None) -> str:
         return f"<script>{get_plotlyjs()}</script>"
     file = share / f"plotly-{get_plotlyjs_version()}.min.js"
     if not file.is_file():
-        beside = file.with_name(f".{file.name}.{os.getpid()}")  # several runs may end at once
-        beside.write_text(get_plotlyjs(), "utf-8")
-        os.replace(beside, file)
+        remove_leftovers(share)
+        write_beside(file, get_plotlyjs().encode())  # several runs may end at once
     return f'<script src="{Path(os.path.relpath(file, page.parent)).as_posix()}"></script>'
 
 

@@ -1,0 +1,307 @@
+"""The files of runs and comparisons: whose they are, what is damaged in them, and what the system may refuse."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fedclade import Interrupted, UserError, open_run, resume
+from fedclade.cli.common import Signals
+from fedclade.runs.checkpoint import FACTS
+from fedclade.runs.database import open_to_read, told
+from fedclade.runs.directory import (
+    STATE,
+    opened_json,
+    remove_leftovers,
+    sealed_json,
+    take_lock,
+    write_beside,
+    write_json,
+)
+from tiny_runs import fedclade, files, outcome, refusal, tiny, tiny_file
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    return tiny("run.report=true").run(tmp_path_factory.mktemp("finished") / "run").folder
+
+
+@pytest.fixture(scope="module")
+def interrupted_once(tmp_path_factory) -> Path:
+    folder, done = tmp_path_factory.mktemp("interrupted") / "run", []
+    with pytest.raises(Interrupted):
+        tiny(stop_requested=lambda: len(done) == 2).run(folder, on_round=done.append)
+    return folder
+
+
+@pytest.fixture
+def interrupted(interrupted_once, tmp_path) -> Path:
+    return shutil.copytree(interrupted_once, tmp_path / "run")
+
+
+# -------------------------------------------------------------------------------- whose a folder is
+
+
+def test_overwrite_never_deletes_a_folder_that_merely_has_a_config_toml(tmp_path):
+    theirs = tmp_path / "thesis"
+    (theirs / ".git").mkdir(parents=True)
+    (theirs / ".git/HEAD").write_text("ref: refs/heads/main")
+    (theirs / "config.toml").write_text("[build]\n")
+    (theirs / "chapter.tex").write_text("precious")
+    before = files(tmp_path)
+    line = refusal("run", tiny_file(tmp_path, "run.rounds=1"), "--out", theirs, "--overwrite")
+    assert "--overwrite deletes only what fedclade has marked as its own run" in line
+    assert {name: text for name, text in files(tmp_path).items() if name != "tiny.toml"} == before
+
+
+def test_overwrite_deletes_what_fedclade_made_and_nothing_else(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    theirs = {"notes.txt": "mine", ".git/HEAD": "mine", "models/mine.txt": "mine", "state/mine/deep.txt": "mine"}
+    for name, text in theirs.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(text)
+    elsewhere = tmp_path / "elsewhere.html"
+    elsewhere.write_text("mine")
+    (run / "report.html").unlink()
+    (run / "report.html").symlink_to(elsewhere)
+    tiny("run.rounds=1").run(run, overwrite=True)
+    assert open_run(run).summary["rounds"] == 1
+    assert {name: (run / name).read_text() for name in theirs} == theirs
+    assert elsewhere.read_text() == "mine"
+    assert not (run / "report.html").exists()  # this run has none, and the link was the old run's
+    assert not (run / "models/0.1.safetensors").exists()
+
+
+def test_a_comparison_is_not_made_in_a_folder_that_merely_has_a_compare_toml(tmp_path):
+    theirs = tmp_path / "mine"
+    theirs.mkdir()
+    (theirs / "compare.toml").write_text("# my own settings\n[run]\nrounds = 1\n")
+    before = files(theirs)
+    line = refusal("compare", theirs / "compare.toml", "--out", theirs, "--seeds", 1)
+    assert "exists and is no comparison: choose another --out" in line
+    assert files(theirs) == before
+
+
+def test_two_compares_in_one_folder_the_second_is_refused(tmp_path):
+    config, out = tiny_file(tmp_path, "run.rounds=1"), tmp_path / "comparison"
+    out.mkdir()
+    with take_lock(out, "comparison"):
+        line = refusal("compare", config, "--out", out, "--seeds", 1)
+    assert line == f"fedclade: {out}: another process is writing this comparison"
+
+
+def test_a_symlinked_lock_never_truncates_its_target(interrupted, tmp_path):
+    target = tmp_path / "precious.txt"
+    target.write_text("precious")
+    (interrupted / ".lock").unlink()
+    (interrupted / ".lock").symlink_to(target)
+    assert refusal("run", "--resume", interrupted).endswith(".lock: is a link, must be a file of its own: remove it")
+    assert target.read_text() == "precious"
+
+
+def test_a_file_beside_that_is_a_link_is_never_written_through(tmp_path):
+    target = tmp_path / "precious.txt"
+    target.write_text("precious")
+    (tmp_path / f".mine.json.{os.getpid()}.new").symlink_to(target)
+    write_json(tmp_path / "mine.json", 3)
+    assert (target.read_text(), (tmp_path / "mine.json").read_text()) == ("precious", "3")
+
+
+# -------------------------------------------------------------------------------- damage
+
+
+def flip(path: Path, seed: int) -> None:
+    raw, draw = bytearray(path.read_bytes()), random.Random(seed)
+    raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
+    path.write_bytes(raw)
+
+
+def test_a_flipped_bit_in_any_file_is_told_or_changes_nothing(interrupted_once, finished, tmp_path):
+    whole = outcome(finished)
+    for name in sorted(set(files(interrupted_once)) - {".lock"}):
+        for seed in range(4):
+            run = shutil.copytree(interrupted_once, tmp_path / name.replace("/", "-") / str(seed))
+            flip(run / name, seed)
+            answer = fedclade("run", "--resume", run, "-q")
+            if answer.code == 0:
+                assert outcome(run) == whole
+            else:
+                assert answer.code == 2
+                (line,) = answer.err.splitlines()
+                assert line.startswith(f"fedclade: {run}")
+
+
+@pytest.mark.parametrize("name", ["summary.json", "manifest.json", "models/tree.json", "models/0.1.safetensors"])
+def test_a_flipped_bit_in_a_final_model_the_tree_or_the_summary_is_told(name, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    flip(run / name, 5)
+    opened = open_run(run)
+    with pytest.raises(UserError, match="damaged"):
+        _ = opened.summary, opened.tree, opened.model("0.1")
+
+
+def test_a_changed_number_in_run_db_is_told(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    with sqlite3.connect(run / "run.db") as db:
+        db.execute("UPDATE evaluations SET accuracy = 1.0 WHERE round = 2 AND device = 3")
+    db.close()
+    assert "table evaluations does not match its checksum in round 2" in refusal("report", run)
+
+
+def test_a_config_toml_that_was_changed_is_told(interrupted):
+    path = interrupted / "config.toml"
+    path.write_text(path.read_text().replace("rounds = 3", "rounds = 4"))
+    assert "config.toml: damaged, or changed by hand" in refusal("run", "--resume", interrupted)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("round", -1, "round = -1, must be a whole number from 0"),
+        ("round", 1.0, "round = 1.0, must be a whole number"),
+        ("round", float("nan"), "round = nan, must be a whole number"),
+        ("seconds", float("nan"), "seconds or joules are below 0 or not finite"),
+        ("seconds", -1.0, "seconds or joules are below 0 or not finite"),
+        ("energy_joules", [float("nan")] * 6, "seconds or joules are below 0 or not finite"),
+        ("participation", [-1] * 6, "a count of rounds, samples or uploads is below 0"),
+        ("last_heard", "text", "the checkpoint is damaged"),
+        ("tree", [], "the checkpoint is damaged"),
+        ("format", 99, "of another version of fedclade (format 99, not 1): run it anew"),
+    ],
+)
+def test_a_round_of_minus_1_or_nan_in_state_json_is_refused(field, value, complaint, interrupted):
+    path = interrupted / STATE / FACTS
+    write_json(path, sealed_json({**opened_json(path), field: value}))
+    assert complaint in refusal("run", "--resume", interrupted)
+
+
+# -------------------------------------------------------------------------------- killed, full, forbidden
+
+
+def test_killed_after_summary_json_resume_writes_report_html(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "report.html").unlink()
+    assert fedclade("run", "--resume", run, "-q").code == 0
+    assert (run / "report.html").is_file()
+    assert outcome(run) == outcome(finished)
+
+
+def no_room(number: int):
+    """In place of os.fsync: the system refuses."""
+
+    def refuse(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "No space left on device; make room, then go on with --resume"),
+        (errno.EROFS, "Read-only file system"),
+        (errno.EACCES, "Permission denied"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+def test_a_full_read_only_forbidden_or_failing_disk_is_one_line_and_leaves_nothing(
+    number, words, interrupted, finished, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", no_room(number))
+        line = refusal("run", "--resume", interrupted, "-q")
+    assert line.endswith(f"cannot be written: {words}")
+    assert not list(interrupted.rglob("*.new"))
+    assert outcome(resume(interrupted).folder) == outcome(finished)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (sqlite3.SQLITE_FULL, "cannot be written: No space left on device"),
+        (sqlite3.SQLITE_READONLY_DIRECTORY, "cannot be written: Permission denied"),
+        (sqlite3.SQLITE_IOERR_WRITE, "cannot be read or written: Input/output error"),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, "cannot be written: No space left on device"),
+        (sqlite3.SQLITE_BUSY, "in use by another process"),
+        (sqlite3.SQLITE_CORRUPT, "damaged"),
+    ],
+)
+def test_a_full_disk_is_not_called_damage_of_run_db(code, words, tmp_path):
+    error = sqlite3.OperationalError("as SQLite says")
+    error.sqlite_errorcode = code
+    with pytest.raises(UserError, match=words), told(tmp_path / "run.db"):
+        raise error
+
+
+def test_a_lost_run_db_is_told_to_be_lost(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "run.db").unlink()
+    assert "run.db: cannot be read: No such file or directory" in refusal("show-run", run)
+    with pytest.raises(UserError, match="cannot be read"), open_to_read(run / "run.db"):
+        pass
+
+
+def test_a_large_leftover_of_a_killed_process_is_removed_on_resume(interrupted, finished):
+    dead = 2**22 + 1  # no process has such a number
+    leftovers = [f".config.toml.{dead}.new", f"state/.state.json.{dead}.new", "state/round-000099.safetensors"]
+    for name in leftovers:
+        (interrupted / name).write_bytes(bytes(3_000_000))
+    resume(interrupted)
+    assert not [name for name in leftovers if (interrupted / name).exists()]
+    assert outcome(interrupted) == outcome(finished)
+
+
+def test_what_another_process_is_writing_is_no_leftover(tmp_path):
+    theirs = tmp_path / f".report.html.{os.getppid()}.new"
+    theirs.write_text("half")
+    remove_leftovers(tmp_path)
+    assert theirs.exists()
+
+
+def test_two_processes_that_write_one_file_do_not_meet(tmp_path):
+    theirs = tmp_path / ".report.html.1.new"
+    theirs.write_text("half of theirs")
+    write_beside(tmp_path / "report.html", b"mine")
+    assert (theirs.read_text(), (tmp_path / "report.html").read_text()) == ("half of theirs", "mine")
+
+
+def test_sighup_asks_to_stop_as_sigterm_does(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)  # the tests may run under nohup
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signals = Signals()
+        with signals:
+            os.kill(os.getpid(), number)
+            assert (signals.received(), signals.number) == (True, number)
+
+
+def test_under_nohup_sighup_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = Signals()
+        with signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not signals.received()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_trouble_of_the_machine_anywhere_is_one_line(monkeypatch, finished):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/somewhere/report.html")
+
+    monkeypatch.setattr("fedclade.report.page.write_run_page", full)
+    assert refusal("report", finished).startswith("fedclade: /somewhere/report.html: No space left on device")
+
+
+def test_json_that_is_nested_too_deeply_is_damage(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "manifest.json").write_text("[" * 100_000)
+    assert "manifest.json: damaged" in refusal("show-run", run)
+    assert json.loads((finished / "manifest.json").read_text())["sha256"]
