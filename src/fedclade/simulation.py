@@ -425,7 +425,7 @@ class Experiment:
         """Run to the end in a new directory (``runs/<name>`` unless given); raises Interrupted when asked to stop."""
         server, _ = self.server, self.metrics  # whatever is wrong with the config shows before a directory is made
         folder = Path(out) if out is not None else free_folder(Path("runs"), self.name)
-        chosen = {"engine": self.engine.name, "workers": self.engine.workers}
+        chosen = {"engine": self.engine.name, "workers": self.engine.workers or None}
         training = self.config.training.model_copy(update=chosen)  # so that a resumed run is trained the same way
         model = fitted(self.config.model, *self.population.sample)
         chosen_config = self.config.model_copy(update={"training": training, "model": model})

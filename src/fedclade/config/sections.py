@@ -211,9 +211,10 @@ class TrainingConfig(Section):
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the local SGD, fresh each round")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty of the local SGD")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
-    engine: Literal["auto", "sequential", "workers", "batched"] = Field(
+    engine: Literal["auto", "sequential", "workers", "batched", "ray"] = Field(
         "auto",
-        description="how devices are trained: the plain loop, worker processes, dense models stacked; auto picks",
+        description="how devices are trained: the plain loop, worker processes, dense models stacked, or on a Ray "
+        "cluster (section ray); auto picks one of the first three",
     )
     workers: int | None = Field(None, ge=1, description="processes that train; unset: one per core if worth it")
     updates_gb: float = Field(
@@ -221,6 +222,24 @@ class TrainingConfig(Section):
         gt=0,
         description="updates of all devices that would take more are not kept: norms, sketches and sums are made in "
         "passing, and the little else that is asked for is trained again",
+    )
+
+
+class RayConfig(Section):
+    """The Ray cluster of ``training.engine = "ray"``; ``training.workers`` says how many actors there are."""
+
+    address: str = Field(
+        "local",
+        min_length=1,
+        description="'local' starts Ray on this machine; 'HOST:PORT' joins the cluster there, 'auto' the one that "
+        "$RAY_ADDRESS names or that was started on this machine",
+    )
+    chunk: int = Field(100, ge=1, description="devices that an actor gets at once; 50 to 500 is sensible")
+    gpus: float = Field(
+        0.0, ge=0, description='GPUs for each actor, for training.device = "cuda"; 0.25: four share one'
+    )
+    start_seconds: float = Field(
+        120.0, gt=0, description="how long to wait for the cluster to start the first actor before giving up"
     )
 
 
@@ -540,6 +559,7 @@ class Config(Section):
     drift: DriftConfig = DriftConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
+    ray: RayConfig = RayConfig()
     edge: EdgeConfig = EdgeConfig()
     scheduling: SchedulingConfig = SchedulingConfig()
     clustering: ClusteringConfig = ClusteringConfig()

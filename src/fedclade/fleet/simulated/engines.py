@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import nn
+
 from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.data import Population
@@ -11,6 +13,7 @@ from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.pool import WorkersTrainer
+from fedclade.fleet.simulated.ray import RayTrainer
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.models import build_model
@@ -23,12 +26,14 @@ STEPS: dict[str, Step] = {"sequential": "autograd", "workers": "lean", "batched"
 
 @dataclass(frozen=True)
 class Engine:
-    """How a run is trained. One worker means in this process."""
+    """How a run is trained. One worker means in this process, but for Ray, where 0 means one actor for each core."""
 
-    name: Literal["sequential", "workers", "batched"]
+    name: Literal["sequential", "workers", "batched", "ray"]
     workers: int
 
     def __str__(self) -> str:
+        if self.name == "ray":
+            return f"ray, {f'{self.workers} actors' if self.workers else 'as many actors as cores'}"
         return f"{self.name}, {self.workers} process{'es' if self.workers > 1 else ''}"
 
 
@@ -38,16 +43,14 @@ def choose_engine(config: Config, population: Population) -> Engine:
     module = build_model(config.model, shape, population.task.outputs, config.run.seed, tokens)
     dense = DenseStack.fits(module)
     name = config.training.engine
+    if name == "ray":
+        return Engine("ray", config.training.workers or 0)
     if name == "batched" and not dense:
         raise UserError(f'training.engine = "batched": is for dense models, not {config.model.name}; use "workers"')
     if config.training.device == "cuda":
         name = "sequential"  # one process drives the card
     elif name == "auto":
-        name = (
-            "batched"
-            if dense and DenseStack(module, targets_of(population.task)).devices_at_once >= WORTH_STACKING
-            else "workers"
-        )
+        name = "batched" if _worth_stacking(module, population) else "workers"
     if name == "sequential":
         return Engine("sequential", 1)
     samples = config.run.rounds * config.training.epochs * int(population.samples.sum())
@@ -60,7 +63,18 @@ def build_trainer(
     engine: Engine, config: Config, population: Population, stop_requested: StopRequested = lambda: False
 ) -> Trainer:
     """The Trainer of an engine."""
+    if engine.name == "ray":
+        shape, tokens = population.sample
+        module = build_model(config.model, shape, population.task.outputs, config.run.seed, tokens)
+        best: Step = "batched" if _worth_stacking(module, population) else "lean"
+        return RayTrainer(config, population, stop_requested, step=best)
     step = STEPS[engine.name]
     if engine.workers == 1:
         return SequentialTrainer(config, population, stop_requested, step=step)
     return WorkersTrainer(config, population, stop_requested, workers=engine.workers, step=step)
+
+
+def _worth_stacking(module: nn.Module, population: Population) -> bool:
+    """Whether enough devices with such a net fit into one stack."""
+    targets = targets_of(population.task)
+    return DenseStack.fits(module) and DenseStack(module, targets).devices_at_once >= WORTH_STACKING

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
@@ -35,6 +36,13 @@ MAX_DEATHS = 3  # of workers at one task, before the run gives up
 _LITTLE_MEMORY = f"{SHARED_MEMORY} has too little room"
 _NO_ROOM = f"neither {SHARED_MEMORY} nor the folder of temporary files has room for what worker processes share"
 POLL_SECONDS = 0.2  # how often a request to stop is looked for
+
+
+def longest_first(samples: Ints, size: int) -> Iterator[Ints]:
+    """Positions of devices with so many samples each, ``size`` at a time, those that train longest first."""
+    order = np.argsort(-samples, kind="stable")
+    for first in range(0, len(order), size):
+        yield order[first : first + size]
 
 
 @dataclass
@@ -127,11 +135,8 @@ class WorkersTrainer(SequentialTrainer):
 
     def _tasks(self, round_: int, devices: Ints, model_of: Ints, shared: dict[str, SharedArray]) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
-        longest_first = np.argsort(-self._population.samples[devices], kind="stable")
-        size = self.examiner.devices_at_once
-        tasks = []
-        for number, first in enumerate(range(0, len(devices), size)):
-            rows = longest_first[first : first + size]
+        in_order, tasks = longest_first(self._population.samples[devices], self.examiner.devices_at_once), []
+        for number, rows in enumerate(in_order):
             message = {
                 "number": number,
                 "round": round_,
