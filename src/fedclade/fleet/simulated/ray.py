@@ -21,8 +21,8 @@ from fedclade.core import machine
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.lists import Lists
-from fedclade.data import Population
 from fedclade.core.task import Task
+from fedclade.data import Population
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.pool import MAX_DEATHS, longest_first
 from fedclade.fleet.simulated.sequential import SequentialTrainer
