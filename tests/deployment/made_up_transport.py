@@ -25,7 +25,7 @@ class MadeUpTransport:
     """
 
     def __init__(self, config: Config, here: set[int] | None = None) -> None:
-        self.register, self.log, self.incidents = Register(), MessageLog(), list[str]()
+        self.register, self.log, self.incidents = Register(config.deployment), MessageLog(), list[str]()
         self.present: set[int] = set()
         self._population = build_population(config)
         self._local = Local(config, self._population, "autograd")
@@ -46,7 +46,8 @@ class MadeUpTransport:
         for name in by_name(str(k) for k in self.here):
             k = int(name)
             samples = len(population.train[k]), len(population.test[k])
-            self._number[k] = self.register.seat(Device(name, *samples, int(population.group[k]), 1e9, 0.01), inputs)
+            device = Device(name, *samples, int(population.group[k]), 1e9, 0.01, len(population.validation[k]))
+            self._number[k] = self.register.seat(device, inputs)
         self.present = {self._number[k] for k in self.here}
 
     def gather(self, wanted: int, seconds: float) -> None:

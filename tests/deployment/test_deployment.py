@@ -11,7 +11,6 @@ from own_question import Rarest, Unheard
 from replay import simulated
 
 from fedclade import Experiment, UserError, open_run
-from fedclade import config as configuration
 from fedclade.deployment.fleet import DeployedFleet
 from fedclade.deployment.flower import federation as federations
 from fedclade.deployment.flower.client_app import app
@@ -92,7 +91,7 @@ def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_on
 def fleet_on(grid: FakeGrid) -> DeployedFleet:
     """Before any round."""
     config = config_of({**SETTINGS, **CROSS_EVALUATION})
-    federation = federations.Federation(grid, configuration.to_toml(config))
+    federation = federations.Federation(grid, config)
     federation.gather(6, 1.0)
     return Deployment(config, federation, 1.0, 1.0).fleet
 
@@ -150,7 +149,7 @@ def test_a_question_of_ones_own_travels_and_one_that_no_device_knows_is_refused(
     assert (answers.value.tolist(), answers.incidents) == (expected.tolist(), ())
     answers = fleet.ask(Unheard(devices))
     assert answers.value.tolist() == [-1, -1]
-    why = "question 'unheard-of': no such kind; known: compare, evaluate, survey, try-cut"
+    why = "question 'unheard-of': no such kind; known: compare, evaluate, subspaces, survey, try-cut"
     assert sorted(answers.incidents) == [f"device {k} gave no answer (unheard-of): refused: {why}" for k in (1, 5)]
 
 
@@ -231,10 +230,18 @@ def sends(**arrays):
     [
         (silent, "missed", "late: no answer within"),
         (broken, "missed", "refused: disk on fire"),
-        (sends(), "missed", "unreadable: sent nothing, not float32[650]"),
-        (sends(update=np.zeros(3, np.float32)), "missed", "unreadable: sent float32[3], not float32[650]"),
+        (sends(), "missed", "unreadable: update is missing: must be float32 numbers of shape [650]"),
+        (
+            sends(update=np.zeros(3, np.float32)),
+            "missed",
+            "unreadable: update: float32[3], must be float32 numbers of shape [650]",
+        ),
         (sends(update=np.full(650, np.nan, np.float32)), "rejected", "not finite"),
-        (lambda message, context: Message(message.content, reply_to=message), "missed", "unreadable: sent nothing"),
+        (
+            lambda message, context: Message(message.content, reply_to=message),
+            "missed",
+            "unreadable: update is missing",
+        ),
     ],
 )
 @pytest.mark.parametrize("at_once", [{}, TWO_AT_ONCE], ids=["one message", "called one by one"])
@@ -364,7 +371,7 @@ def test_an_interrupted_run_goes_on_from_its_last_checkpoint_to_the_same_end(tmp
 
 
 def test_a_message_that_finds_nobody_when_time_is_up_is_told_at_once_and_only_once():
-    federation = federations.Federation(grid_of(), "")
+    federation = federations.Federation(grid_of(), config_of(SETTINGS))
     federation.send(3, TRAIN, 1, {}, {}, 1.0)
     assert [(reply.device, reply.failure) for reply in federation.replies(until=0.0)] == [(3, "gone")]
     assert list(federation.replies(until=0.0)) == []

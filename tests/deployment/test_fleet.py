@@ -14,6 +14,7 @@ from replay import simulated
 
 from fedclade import Experiment, UserError, open_run
 from fedclade import config as configuration
+from fedclade.config import DeploymentConfig
 from fedclade.deployment.register import Device, Inputs, Register, by_name
 from fedclade.deployment.run import Deployment, read_latencies
 from fedclade.deployment.transport import ASK, DELIVER, TRAIN, UPLOAD, Reply
@@ -70,7 +71,7 @@ def test_devices_that_fail_in_every_way_cost_their_own_updates_only(tmp_path, mo
     transport.faults[5, DELIVER, 4] = "refused"
     run = deployed.run(tmp_path / "run")
     reasons = [*(f"{failure}: as the test says" for failure in failures)]
-    reasons += ["unreadable: sent float32[2, 325], not float32[650]"]
+    reasons += ["unreadable: update: float32[2, 325], must be float32 numbers of shape [650]"]
     assert sorted(events(run, "missed")) == [(2, device, reason) for device, reason in enumerate(reasons)]
     arrived = run.uploads[run.uploads["missed"] == 0].groupby("round")["device"].apply(list)
     assert [sorted(devices) for devices in arrived] == [[*range(6)], [5], [*range(6)], [*range(6)]]
@@ -159,7 +160,7 @@ def test_a_question_of_ones_own_travels():
     answers = deployed.fleet.ask(Rarest(everyone))
     assert answers.value.tolist() == [-1 if k in (2, 3) else expected[k] for k in everyone]
     assert answers.incidents == (
-        "device 2 gave no answer (own_question:Rarest): unreadable: KeyError('count')",
+        "device 2 gave no answer (own_question:Rarest): unreadable: count is missing",
         "device 3 gave no answer (own_question:Rarest): late: as the test says",
     )
     assert answers.cost.seconds > 0
@@ -196,13 +197,14 @@ def device(name: str) -> Device:
     return Device(name, 4, 1, -1, 1e9, 0.1)
 
 
+LIMITS = DeploymentConfig()
 INPUTS = Inputs((1, 8, 8), 10, (0.5,), (0.2,))
 
 
 def test_devices_are_numbered_as_they_come_and_keep_their_numbers():
-    register = Register()
+    register = Register(LIMITS)
     assert [register.seat(device(name), INPUTS) for name in ("a", "b", "a", "c")] == [0, 1, 0, 2]
-    again = Register()
+    again = Register(LIMITS)
     again.remember(json.loads(json.dumps(register.to_json())))
     assert (again.devices, again.inputs) == (register.devices, register.inputs)
     assert again.seat(device("c"), INPUTS) == 2
@@ -210,7 +212,7 @@ def test_devices_are_numbered_as_they_come_and_keep_their_numbers():
 
 
 def test_data_that_does_not_fit_the_others_is_refused():
-    register = Register()
+    register = Register(LIMITS)
     register.settle([INPUTS, Inputs((1, 8, 8), 12, (0.5,), (0.2,))])
     assert register.settled.classes == 12
     for other, why in (
@@ -229,7 +231,7 @@ def test_data_that_does_not_fit_the_others_is_refused():
 
 
 def test_groups_count_where_every_device_knows_its_own():
-    register = Register()
+    register = Register(LIMITS)
     for name, group in (("a", 1), ("b", 0)):
         register.seat(Device(name, 4, 1, group, 1e9, 0.1), INPUTS)
     assert register.groups.tolist() == [1, 0]

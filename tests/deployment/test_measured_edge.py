@@ -10,7 +10,7 @@ from fedclade.scheduling import plan_timeline
 
 
 def edge_of(*latencies: tuple[float, float], subchannels: int = 2, grace: float = 10.0) -> MeasuredEdge:
-    edge = MeasuredEdge(subchannels, model_bits=800.0, grace_seconds=grace)
+    edge = MeasuredEdge(subchannels, model_bits=800.0, grace_seconds=grace, cap_seconds=1000.0)
     for compute, upload in latencies:
         edge.admit(compute, upload)
     edge.present[:] = True

@@ -12,6 +12,7 @@ from fedclade.data import populate
 from fedclade.fleet.answers import Evaluation, Paired, Survey
 from fedclade.fleet.questions import QUESTIONS, Compare, Evaluate, Question, SurveyModels, TryCut
 from fedclade.fleet.simulated.sequential import SequentialTrainer
+from fedclade.fleet.told import Told
 
 CLASSES, PIXELS = 3, 4
 SEEDS = st.integers(0, 9999)
@@ -61,7 +62,7 @@ def sent(question: Question, examiner) -> object:
         there = QUESTIONS[question.kind].read(json.loads(json.dumps(facts)), arrays, device)
         facts, arrays = there.reply(there.run(examiner))
         assert all(array.dtype.kind in "iuf" for array in arrays.values())
-        question.take(answer, device, json.loads(json.dumps(facts)), arrays)
+        question.take(answer, device, Told(json.loads(json.dumps(facts)), arrays))
     return answer
 
 
@@ -128,7 +129,7 @@ def test_a_cut_sent_to_each_device_is_that_of_all_together(seed, devices):
     for device in range(devices):
         facts, arrays = question.part(device)
         there = TryCut.read(json.loads(json.dumps(facts)), arrays, device)
-        question.take(found, device, *there.reply(there.run(examiner)))
+        question.take(found, device, Told(*there.reply(there.run(examiner))))
     for name in ("preference", "gain"):
         for field, value in vars(getattr(answer, name)).items():
             np.testing.assert_allclose(getattr(getattr(found, name), field), value, atol=1e-6)
@@ -157,7 +158,7 @@ def test_what_cannot_be_an_opinion_of_a_cut_is_refused_and_leaves_no_trace(name,
     arrays |= {name: wrong}
     answer = question.nothing(CLASSES)
     with pytest.raises(ValueError, match="must be"):
-        question.take(answer, 0, facts, arrays)
+        question.take(answer, 0, Told(facts, arrays))
     assert not answer.gain.samples.any()
 
 
@@ -260,11 +261,17 @@ REFUSED = (ValueError, KeyError, TypeError)
 GOOD_NUMBERS = {"accuracy": [0.5, 1.0], "loss": [2.0, 0.1], "samples": [10, 10]}
 
 
+def as_arrays(numbers: dict) -> dict[str, np.ndarray]:
+    """As devices send an evaluation: samples in a column of their own."""
+    arrays = {name: np.array(values) for name, values in numbers.items()}
+    return {name: array[:, None] if name == "samples" and array.ndim else array for name, array in arrays.items()}
+
+
 def unchanged_by(question: Question, facts: dict, arrays: dict) -> None:
     """The reply of device 1 is refused, and leaves what the others said, and what it said itself, as it was."""
     answer, before = question.nothing(CLASSES), question.nothing(CLASSES)
     with pytest.raises(REFUSED):
-        question.take(answer, 1, facts, arrays)
+        question.take(answer, 1, Told(facts, arrays))
     assert_equal(answer, before)
 
 
@@ -276,7 +283,7 @@ def evaluate() -> Evaluate:
 def test_a_right_evaluation_is_taken():
     question = evaluate()
     answer = question.nothing(CLASSES)
-    question.take(answer, 1, GOOD_NUMBERS, {})
+    question.take(answer, 1, Told({}, as_arrays(GOOD_NUMBERS)))
     assert_equal(answer, Evaluation(np.array([0.5, np.nan, 1.0]), np.array([2.0, np.nan, 0.1]), np.array([10, 0, 10])))
 
 
@@ -302,12 +309,12 @@ def test_a_right_evaluation_is_taken():
     ],
 )
 def test_a_wrong_evaluation_is_refused(wrong):
-    unchanged_by(evaluate(), {**GOOD_NUMBERS, **wrong}, {})
+    unchanged_by(evaluate(), {}, as_arrays({**GOOD_NUMBERS, **wrong}))
 
 
 @pytest.mark.parametrize("missing", GOOD_NUMBERS)
 def test_an_evaluation_that_lacks_something_is_refused(missing):
-    unchanged_by(evaluate(), {name: value for name, value in GOOD_NUMBERS.items() if name != missing}, {})
+    unchanged_by(evaluate(), {}, as_arrays({name: value for name, value in GOOD_NUMBERS.items() if name != missing}))
 
 
 def compare() -> Compare:
@@ -335,12 +342,12 @@ def good(asked) -> dict[str, np.ndarray]:
 def test_right_comparisons_and_surveys_are_taken():
     question = compare()
     answer = question.nothing(CLASSES)
-    question.take(answer, 1, {}, good(compare))
+    question.take(answer, 1, Told({}, good(compare)))
     mine = np.array([[1.0], [0.0], [1.0]]) * np.ones(CLASSES)
     assert_equal(answer, Paired((3 * mine).astype(np.int64), 0.25 * mine, 0.25 * mine))
     question = survey()
     answer = question.nothing(CLASSES)
-    question.take(answer, 1, {}, good(survey))
+    question.take(answer, 1, Told({}, good(survey)))
     mine = np.array([[0.0], [1.0]]) * np.ones(CLASSES)
     assert_equal(answer, Survey((3 * mine).astype(np.int64), 0.25 * np.repeat(mine[:, None], 2, axis=1)))
 
@@ -397,6 +404,7 @@ def test_counts_may_be_any_whole_numbers_and_single_precision_is_enough(dtype):
     question = survey()
     answer = question.nothing(CLASSES)
     arrays = good(survey)
-    question.take(answer, 1, {}, {"samples": arrays["samples"].astype(dtype), "misfit": arrays["misfit"].astype("f4")})
+    told = Told({}, {"samples": arrays["samples"].astype(dtype), "misfit": arrays["misfit"].astype("f4")})
+    question.take(answer, 1, told)
     assert answer.samples[1].tolist() == [3] * CLASSES
     assert answer.misfit[1].tolist() == [[0.25] * CLASSES] * 2

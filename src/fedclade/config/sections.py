@@ -493,6 +493,36 @@ class AttackConfig(Section):
     share: float = Field(0.2, ge=0, le=1, description="share of the devices that are hostile")
 
 
+class DeploymentConfig(Section):
+    """How far real devices are believed; a simulation takes no notice of it."""
+
+    deadline_cap_seconds: float = Field(
+        3600.0, gt=0, le=1e7, description="a round or a question lasts no longer, whatever devices say of their speed"
+    )
+    samples_max: int = Field(
+        10_000_000, ge=1, le=10**9, description="a device that says it has more samples may not take part"
+    )
+    samples_over_median: float = Field(
+        10.0, ge=1, le=1e9, description="a device's samples count for at most so many times the median device's"
+    )
+    classes_max: int = Field(10_000, ge=1, le=10**6, description="a device that says it has more may not take part")
+    values_max: int = Field(
+        2**20, ge=1, le=2**31, description="numbers in one sample; a device that says it has more may not take part"
+    )
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Relaxed] = Field(
+        (), max_length=8, description="of one sample; empty: what most of the devices that come first say"
+    )
+    mean: Annotated[tuple[float, ...], Relaxed] = Field(
+        (), description="what samples are normalised with; empty: what most of the devices that come first say"
+    )
+    std: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Relaxed] = Field((), description="as mean")
+    bound_names: bool = Field(
+        False,
+        description="a device's name belongs for good to the key of the node that first had it; for nodes that "
+        "authenticate: others have a new key whenever they start",
+    )
+
+
 class CompareConfig(Section):
     """What `fedclade compare` sets against each other; a single run takes no notice of it."""
 
@@ -572,6 +602,7 @@ class Config(Section):
     pacfl: PacflConfig = PacflConfig()
     aggregation: AggregationConfig = AggregationConfig()
     attack: AttackConfig = AttackConfig()
+    deployment: DeploymentConfig = DeploymentConfig()
     compare: CompareConfig = CompareConfig()
     custom: Annotated[Mapping[str, Any], AfterValidator(Custom), PlainSerializer(dict)] = Custom()
 

@@ -13,12 +13,14 @@ from fedclade.core.state import Serving
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.updates import HeldUpdates
 from fedclade.deployment.measured_edge import MeasuredEdge
-from fedclade.deployment.transport import ASK, DELIVER, QUESTION, Transport
+from fedclade.deployment.transport import ASK, DELIVER, QUESTION, Reply, Transport
 from fedclade.deployment.uploads import Uploads
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
 from fedclade.fleet.questions import Evaluate, Question
 from fedclade.fleet.remembered import EvaluationMemory
 from fedclade.fleet.simulated.sgd import Local
+from fedclade.fleet.told import Told, Unreadable
+from fedclade.fleet.trouble import Trouble
 from fedclade.scheduling.planner import Plan
 
 OPERATIONS = 6.0  # of one parameter and sample, forward and backward
@@ -80,7 +82,7 @@ class DeployedFleet:
         Where a policy chooses by the norms of updates, everybody uploads: the server learns norms from updates.
         """
         devices, self._round = plan.computing, plan.round
-        allowed = self._edge.allowed_seconds(devices) if plan.deadline is None else plan.deadline
+        allowed = self._edge.allowed_seconds(devices) if plan.deadline is None else plan.deadline  # the server's own
         uploads = Uploads(self._transport, plan, self.parameters, self._edge.subchannels)
         with self._stopwatch.measure("training"):
             uploads.carry_out(serving.models, serving.model_of[devices], allowed)
@@ -132,17 +134,26 @@ class DeployedFleet:
         for device in asked:
             facts, arrays = question.part(device)
             self._transport.send(device, ASK, self._round, {QUESTION: question.kind, **facts}, arrays, allowed)
-        value = question.nothing(self._local.classes)
+        value, due = question.nothing(self._local.classes), set(asked)
         for reply in self._transport.replies(until):
+            if reply.device not in due:
+                incidents.append(f"device {reply.device} sent a reply that is not due ({question.kind})")
+                continue
+            due.remove(reply.device)
             trouble = reply.trouble
-            if reply.failure is None:
+            if trouble is None:
                 try:
-                    question.take(value, reply.device, dict(reply.facts), dict(reply.arrays))
+                    question.take(value, reply.device, self._told(reply))
                     continue
                 except Exception as error:  # whatever one device says must not end the run
-                    trouble = f"unreadable: {error!r}"
+                    known = str(error) if isinstance(error, Unreadable) else repr(error)
+                    trouble = Trouble("unreadable", known)
             incidents.append(f"device {reply.device} gave no answer ({question.kind}): {trouble}")
         return value
+
+    def _told(self, reply: Reply) -> Told:
+        """A reply, to be read against what the device declared of itself when it came."""
+        return Told(reply.facts, reply.arrays, self._transport.register.declared(reply.device))
 
     def deliver(self, models: Mapping[int, tuple[str, Mapping[str, Singles]]]) -> int:
         """Send each device that is there its cluster's model: the cluster's name, and tensors by name.

@@ -18,10 +18,11 @@ TOLERANCE = 3.0  # a round may take so many times as long as expected before tho
 
 
 class MeasuredEdge:
-    """An Edge whose numbers come from the devices."""
+    """An Edge whose numbers come from the devices. Nothing is expected to last longer than ``cap_seconds``."""
 
-    def __init__(self, subchannels: int, model_bits: float, grace_seconds: float) -> None:
+    def __init__(self, subchannels: int, model_bits: float, grace_seconds: float, cap_seconds: float) -> None:
         self.subchannels, self.model_bits, self._grace_seconds = subchannels, model_bits, grace_seconds
+        self._cap_seconds = cap_seconds
         self._compute_seconds, self._upload_seconds = np.zeros(0), np.zeros(0)
         self.present = np.zeros(0, dtype=bool)
 
@@ -32,8 +33,8 @@ class MeasuredEdge:
 
     def admit(self, compute_seconds: float, upload_seconds: float) -> None:
         """One more device, with a first estimate."""
-        self._compute_seconds = np.append(self._compute_seconds, compute_seconds)
-        self._upload_seconds = np.append(self._upload_seconds, max(upload_seconds, 1e-3))
+        self._compute_seconds = np.append(self._compute_seconds, min(compute_seconds, self._cap_seconds))
+        self._upload_seconds = np.append(self._upload_seconds, min(max(upload_seconds, 1e-3), self._cap_seconds))
         self.present = np.append(self.present, False)
 
     def measured(self, device: int, compute_seconds: float, upload_seconds: float) -> None:
@@ -54,7 +55,7 @@ class MeasuredEdge:
             self.subchannels,
             order="longest-upload",
         )
-        return self._grace_seconds + TOLERANCE * expected.makespan
+        return min(self._grace_seconds + TOLERANCE * expected.makespan, self._cap_seconds)
 
     def observe(self, round_: int) -> Links:
         """What the server plans with; whoever is not there cannot upload."""

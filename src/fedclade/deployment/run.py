@@ -55,7 +55,8 @@ class Deployment:
     @cached_property
     def _edge(self) -> MeasuredEdge:
         bits = float(self.config.edge.bits_per_parameter * len(self._local.initial))
-        return MeasuredEdge(self.config.edge.subchannels, bits, self._grace_seconds)
+        cap = self.config.deployment.deadline_cap_seconds
+        return MeasuredEdge(self.config.edge.subchannels, bits, self._grace_seconds, cap)
 
     @cached_property
     def _local(self) -> Local:

@@ -19,21 +19,18 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fedclade.deployment.register import Register
+from fedclade.fleet.trouble import Failure, Trouble
 
 TRAIN, UPLOAD, ASK, DELIVER = "train.local", "train.upload", "evaluate.ask", "query.deliver"
 QUESTION = "fedclade.question"  # the fact of an evaluate.ask that names the kind of question
 
 Facts: TypeAlias = Mapping[str, Any]
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-
-# late: no reply in time; gone: the device is not reachable (any more); refused: the device says that it cannot do what
-# is asked; unreadable: there is a reply, but nothing can be done with it.
-Failure: TypeAlias = Literal["late", "gone", "refused", "unreadable"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,9 @@ class Reply:
         return min(told, self.arrived - self.sent) if isinstance(told, int | float) and told > 0 else 0.0
 
     @property
-    def trouble(self) -> str:
-        """The failure for people, its kind first."""
-        return f"{self.failure}: {self.why}"
+    def trouble(self) -> Trouble | None:
+        """The failure, if it is one."""
+        return None if self.failure is None else Trouble(self.failure, self.why)
 
 
 class Transport(Protocol):

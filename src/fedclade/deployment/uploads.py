@@ -10,6 +10,8 @@ from fedclade.core.timeline import Timeline
 from fedclade.core.updates import HeldUpdates
 from fedclade.deployment.measured_edge import Span, as_happened
 from fedclade.deployment.transport import TRAIN, UPLOAD, Reply, Transport
+from fedclade.fleet.told import Told
+from fedclade.fleet.trouble import Trouble
 from fedclade.scheduling.planner import Plan
 
 
@@ -27,7 +29,7 @@ class Uploads:
         self._updates = np.empty((len(computing), parameters), dtype=np.float32)
         self._turns = Turns([device for device in plan.timeline.device.tolist() if device in self._row], subchannels)
         self.spans: dict[int, Span] = {}
-        self.failed: dict[int, str] = {}
+        self.failed: dict[int, Trouble] = {}
         self.late: dict[int, float] = {}
         self.seconds = 0.0
 
@@ -39,29 +41,31 @@ class Uploads:
         for device, model in zip(self._row, model_of.tolist(), strict=True):
             transport.send(device, TRAIN, round_, {"upload": turns.at_once}, {"models": models[model][None]}, allowed)
         for reply in transport.replies(begun + allowed):
-            if reply.failure is None and reply.kind == TRAIN and not turns.at_once:
-                turns.trained(reply, begun)
+            if turns.awaits(reply):
+                self._heard(reply, begun)
             else:
-                self._take(reply, turns.ended(reply, begun))
+                transport.incidents.append(f"device {reply.device} sent a reply that is not due ({reply.kind})")
             passed = time.monotonic() - begun
             for device in turns.called(passed) if passed < allowed else ():
                 transport.send(device, UPLOAD, round_, {}, {}, allowed - passed)
         self.seconds = time.monotonic() - begun
 
-    def _take(self, reply: Reply, span: Span | None) -> None:
-        """Keep what a device sent, or why it sent nothing."""
-        if reply.failure is not None:
-            self.failed[reply.device] = reply.trouble
-            if reply.failure == "late":
-                self.late[reply.device] = reply.arrived - reply.sent
+    def _heard(self, reply: Reply, begun: float) -> None:
+        """A device has computed and waits for its turn, or its upload is here, or there will be none."""
+        if reply.trouble is None and reply.kind == TRAIN and not self._turns.at_once:
+            self._turns.trained(reply, begun)
             return
-        update, row = reply.arrays.get("update"), self._updates[self._row[reply.device]]
-        if span is None or update is None or update.shape != row.shape or update.dtype != np.float32:
-            what = "nothing" if update is None else f"{update.dtype}{list(update.shape)}"
-            self.failed[reply.device] = f"unreadable: sent {what}, not float32{list(row.shape)}"
-            return
-        row[:] = update
-        self.spans[reply.device] = span
+        span, trouble = self._turns.ended(reply, begun), reply.trouble
+        if trouble is None:
+            try:
+                update = Told(reply.facts, reply.arrays).singles("update", self._updates.shape[1:])
+                self._updates[self._row[reply.device]], self.spans[reply.device] = update, span
+                return
+            except Exception as error:  # whatever one device says must not end the run
+                trouble = Trouble("unreadable", str(error))
+        self.failed[reply.device] = trouble
+        if trouble.kind == "late":
+            self.late[reply.device] = reply.arrived - reply.sent
 
     def arrived(self) -> HeldUpdates:
         """The updates that came, each as one row of float32 numbers; they may still not be finite."""
@@ -83,6 +87,13 @@ class Turns:
         self._free = list(range(subchannels))
         self._ready: dict[int, float] = {}
         self._sending: dict[int, tuple[float, int]] = {}
+        self._done: set[int] = set()
+
+    def awaits(self, reply: Reply) -> bool:
+        """Whether this reply is due: of a device that trains, or of one that has been called."""
+        called = reply.device in self._sending
+        due = called if reply.kind == UPLOAD else not called and reply.device not in self._ready
+        return due and reply.device in self._order and reply.device not in self._done
 
     def trained(self, reply: Reply, begun: float) -> None:
         """A device has computed, and waits for its turn."""
@@ -96,15 +107,16 @@ class Turns:
             self._sending[device] = (now, self._free.pop(0))
         return called
 
-    def ended(self, reply: Reply, begun: float) -> Span | None:
-        """A device's upload has arrived or failed, and its sub-channel is free again; None: it had none."""
+    def ended(self, reply: Reply, begun: float) -> Span:
+        """A device's upload has arrived or failed, and its sub-channel is free again."""
         arrived = reply.arrived - begun
+        self._done.add(reply.device)
         if self.at_once:
             computed = reply.sent - begun + reply.seconds
             return Span(computed, computed, arrived, self._order.index(reply.device))
-        ready = self._ready.pop(reply.device, 0.0)
+        ready = self._ready.pop(reply.device, arrived)
         if reply.device not in self._sending:
-            return None
+            return Span(ready, arrived, arrived, -1)  # it failed before it was called
         start, channel = self._sending.pop(reply.device)
         self._free.append(channel)
         return Span(ready, start, arrived, channel)

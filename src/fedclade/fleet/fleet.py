@@ -15,6 +15,7 @@ from fedclade.core.state import Serving
 from fedclade.core.timeline import Timeline
 from fedclade.core.updates import Updates
 from fedclade.fleet.questions import Question
+from fedclade.fleet.trouble import Trouble
 from fedclade.scheduling.planner import Plan
 
 Answer = TypeVar("Answer")
@@ -62,7 +63,7 @@ class Arrival:
     cost: Cost
     broadcast_seconds: float
     lost: Ints  # devices whose upload went out and never came: they send again next time
-    failed: Mapping[int, str] = field(default_factory=dict)  # why a device missed the round, where that is known
+    failed: Mapping[int, Trouble] = field(default_factory=dict)  # why a device missed the round, where that is known
     rejected: Mapping[int, str] = field(default_factory=dict)  # devices whose update cannot be used, and why
     incidents: tuple[str, ...] = ()  # what went wrong on the way and was mended
 

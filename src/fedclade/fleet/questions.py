@@ -9,7 +9,7 @@ of its class as its ``kind``, as ``package.module:Class``: so a device that has 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, near_miss
 from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Spans, Survey, misfit, paired
+from fedclade.fleet.told import ROUNDING, Share, Told, Unreadable
 
-Share: TypeAlias = Literal["train", "validation", "test"]
+LOSS_MOST = 1e12  # a mean loss beyond it is no answer: a few of them added up must still be a number
 Facts: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, np.ndarray]
 Message: TypeAlias = tuple[Facts, Arrays]  # plain values, and arrays without pickle
@@ -95,8 +96,8 @@ class Question(ABC, Generic[Answer]):
         """The answer while nobody has answered."""
 
     @abstractmethod
-    def take(self, answer: Answer, device: int, facts: Facts, arrays: Arrays) -> None:
-        """Fill in what a device replied; ValueError, KeyError or TypeError where that cannot be an answer."""
+    def take(self, answer: Answer, device: int, told: Told) -> None:
+        """Fill in what a device replied; ``Unreadable`` where that cannot be an answer, and nothing is filled in."""
 
 
 @dataclass(frozen=True)
@@ -147,24 +148,20 @@ class Evaluate(Question[Evaluation]):
     @staticmethod
     def reply(answer: Evaluation) -> Message:
         """Three numbers a model."""
-        return {name: getattr(answer, name).tolist() for name in ("accuracy", "loss", "samples")}, {}
+        return {}, {"accuracy": answer.accuracy, "loss": answer.loss, "samples": answer.samples[:, None]}
 
     def nothing(self, classes: int) -> Evaluation:
         """Unknown everywhere."""
         count = len(self.devices)
         return Evaluation(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, dtype=np.int64))
 
-    def take(self, answer: Evaluation, device: int, facts: Facts, arrays: Arrays) -> None:
-        """An accuracy is from 0 to 1."""
+    def take(self, answer: Evaluation, device: int, told: Told) -> None:
+        """An accuracy is from 0 to 1, a loss from 0."""
         entries = np.flatnonzero(self.devices == device)
-        accuracy, loss, samples = (
-            np.array([float(value) for value in facts[name]]) for name in ("accuracy", "loss", "samples")
-        )
-        if not len(accuracy) == len(loss) == len(samples) == len(entries):
-            raise ValueError(f"{len(accuracy)} evaluations, not {len(entries)}")
-        counts = np.isfinite(samples) & (samples >= 0) & (np.floor(samples) == samples)
-        if not ((accuracy >= 0) & (accuracy <= 1)).all() or not counts.all():
-            raise ValueError("an accuracy that is not from 0 to 1, or a number of images that is no count")
+        shape = (len(entries),)
+        accuracy = told.reals("accuracy", shape, told.declared.least_score, 1.0)
+        loss = told.reals("loss", shape, 0.0, LOSS_MOST)
+        samples = told.counts("samples", (len(entries), 1), self.share)[:, 0]
         answer.accuracy[entries], answer.loss[entries], answer.samples[entries] = accuracy, loss, samples
 
 
@@ -231,13 +228,11 @@ class Compare(Question[Paired]):
         shape = (len(self.devices), classes)
         return Paired(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape))
 
-    def take(self, answer: Paired, device: int, facts: Facts, arrays: Arrays) -> None:
-        """Counts from 0, and finite numbers."""
+    def take(self, answer: Paired, device: int, told: Told) -> None:
+        """A misfit is from 0 to 1, so differences are from -1 to 1."""
         mine = np.flatnonzero(self.devices == device)
-        shape = (len(mine), answer.samples.shape[1])
-        samples = _counts(arrays["samples"], shape)
-        mean, squares = _finite(arrays["mean"], shape), _finite(arrays["squares"], shape)
-        answer.samples[mine], answer.mean[mine], answer.squares[mine] = samples, mean, squares
+        said = _differences(told, "", (len(mine), answer.samples.shape[1]), self.share)
+        answer.samples[mine], answer.mean[mine], answer.squares[mine] = said.samples, said.mean, said.squares
 
 
 @dataclass(frozen=True)
@@ -291,17 +286,16 @@ class TryCut(Question[CutOpinion]):
         shape = (len(self.devices), classes)
         return CutOpinion(*(Paired(np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape)) for _ in range(2)))
 
-    def take(self, answer: CutOpinion, device: int, facts: Facts, arrays: Arrays) -> None:
-        """Counts from 0, and finite numbers."""
+    def take(self, answer: CutOpinion, device: int, told: Told) -> None:
+        """Two comparisons on the same held-out images."""
         (row,) = np.flatnonzero(self.devices == device)
         shape = answer.gain.samples[row].shape
-        told = {name: (_counts if name.endswith("samples") else _finite)(arrays[name], shape) for name in CUT_FIELDS}
-        for name, array in told.items():
-            which, field = name.split(".")
-            getattr(getattr(answer, which), field)[row] = array
-
-
-CUT_FIELDS = tuple(f"{which}.{field}" for which in ("preference", "gain") for field in ("samples", "mean", "squares"))
+        said = {name: _differences(told, f"{name}.", shape, "validation") for name in ("preference", "gain")}
+        if (said["preference"].samples != said["gain"].samples).any():
+            raise Unreadable("gain.samples: must be the same images as preference.samples")
+        for name, one in said.items():
+            for field, array in vars(one).items():
+                getattr(getattr(answer, name), field)[row] = array
 
 
 @dataclass(frozen=True)
@@ -356,11 +350,11 @@ class SurveyModels(Question[Survey]):
         devices = len(self.devices)
         return Survey(np.zeros((devices, classes), dtype=np.int64), np.zeros((devices, len(self.models), classes)))
 
-    def take(self, answer: Survey, device: int, facts: Facts, arrays: Arrays) -> None:
-        """Counts from 0, and finite numbers."""
+    def take(self, answer: Survey, device: int, told: Told) -> None:
+        """A misfit is from 0 to 1."""
         (row,) = np.flatnonzero(self.devices == device)
-        samples = _counts(arrays["samples"], answer.samples[row].shape)
-        answer.misfit[row] = _finite(arrays["misfit"], answer.misfit[row].shape)
+        samples = told.counts("samples", answer.samples[row].shape, self.share)
+        answer.misfit[row] = told.reals("misfit", answer.misfit[row].shape, 0.0, 1.0)
         answer.samples[row] = samples
 
 
@@ -424,15 +418,17 @@ class Subspaces(Question[Spans]):
         """Nobody has answered."""
         return Spans({}, {})
 
-    def take(self, answer: Spans, device: int, facts: Facts, arrays: Arrays) -> None:
-        """Vectors of length 1 or 0, as many and as long as the others'."""
-        told = arrays["vectors"]
-        shape = next(iter(answer.vectors.values()), told).shape
-        vectors = _finite(told, shape).astype(np.float32)
-        lengths = np.linalg.norm(vectors, axis=-1)
-        if len(shape) != 3 or shape[1] != self.vectors or not (np.minimum(lengths, abs(lengths - 1)) < 1e-3).all():
-            raise ValueError(f"{list(shape)}: must be class × {self.vectors} × feature, of vectors of length 1 or 0")
-        answer.vectors[device], answer.samples[device] = vectors, int(facts["samples"])
+    def take(self, answer: Spans, device: int, told: Told) -> None:
+        """Vectors of length 1 or 0, of every class that there is and as long as a sample."""
+        vectors = told.singles("vectors")
+        known = (told.declared.classes if self.by_class else 1, self.vectors, told.declared.values)
+        shape = tuple(told if right is None else right for told, right in zip(vectors.shape, known, strict=False))
+        lengths = np.linalg.norm(told.reals("vectors", shape, -1.0, 1.0), axis=-1)
+        if len(vectors.shape) != len(known) or not (np.minimum(lengths, abs(lengths - 1)) < 1e-3).all():
+            raise Unreadable(f"vectors: must be class × {self.vectors} × feature, of vectors of length 1 or 0")
+        most = told.declared.holds.get("train", np.iinfo(np.int64).max)
+        answer.samples[device] = told.whole("samples", 0, int(most))
+        answer.vectors[device] = vectors
 
 
 QUESTIONS: Mapping[str, type[Question[Any]]] = {
@@ -452,16 +448,14 @@ def find_question(kind: str) -> type[Question[Any]]:
     return found
 
 
-def _counts(array: np.ndarray, shape: tuple[int, ...]) -> Ints:
-    if array.shape != shape or array.dtype.kind not in "iu" or (array < 0).any():
-        raise ValueError(f"{array.dtype}{list(array.shape)}: must be counts of shape {list(shape)}")
-    return array.astype(np.int64)
-
-
-def _finite(array: np.ndarray, shape: tuple[int, ...]) -> Floats:
-    if array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ValueError(f"{array.dtype}{list(array.shape)}: must be finite numbers of shape {list(shape)}")
-    return array.astype(np.float64)
+def _differences(told: Told, prefix: str, shape: tuple[int, ...], share: Share) -> Paired:
+    """Differences of two misfits as a device sums them up; a mean of squares is at least the square of the mean."""
+    samples = told.counts(f"{prefix}samples", shape, share)
+    mean = told.reals(f"{prefix}mean", shape, -1.0, 1.0)
+    squares = told.reals(f"{prefix}squares", shape, 0.0, 1.0)
+    if (squares < mean**2 - ROUNDING).any():
+        raise Unreadable(f"{prefix}squares: must be at least the squares of {prefix}mean")
+    return Paired(samples, mean, squares)
 
 
 def _means(values: Floats, parts: list[Ints]) -> Floats:

@@ -12,7 +12,8 @@ from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.random import generator
 from fedclade.data import Population
 from fedclade.data.source import standard_axes
-from fedclade.fleet.questions import Examiner, Share
+from fedclade.fleet.questions import Examiner
+from fedclade.fleet.told import Share
 from fedclade.theory import LogisticProblem
 
 

@@ -9,6 +9,7 @@ from fedclade.clustering.methods.pacfl import angles
 from fedclade.core.records import Event
 from fedclade.fleet.answers import Spans
 from fedclade.fleet.questions import Subspaces
+from fedclade.fleet.told import Declared, Told
 from made_up import clusters, kinds, make, play
 
 LINE = [[2, 0], [4, 0], [-3, 0], [-3, 0]]
@@ -195,7 +196,7 @@ def test_the_question_for_subspaces_travels_to_a_device_and_back():
     question, answer = Subspaces(np.array([1, 3]), 2), Spans({}, {})
     for device in (1, 3):
         at_home = Subspaces.read(*question.part(device), device)
-        question.take(answer, device, *Subspaces.reply(at_home.run(examiner)))
+        question.take(answer, device, Told(*Subspaces.reply(at_home.run(examiner))))
     whole = question.run(examiner)
     assert answer.samples == whole.samples == {1: 1, 3: 1}
     assert {device: vectors.tolist() for device, vectors in answer.vectors.items()} == {
@@ -203,8 +204,9 @@ def test_the_question_for_subspaces_travels_to_a_device_and_back():
     }
     assert question.answer_bits(answer).tolist() == [96, 96]  # of one image there is one vector
     for wrong in (np.ones((1, 2, 3)), np.zeros((1, 2, 4)), np.zeros((1, 1, 3)), np.full((1, 2, 3), np.nan)):
+        told = Told({"samples": 1}, {"vectors": wrong.astype(np.float32)}, Declared(values=3, classes=1))
         with pytest.raises(ValueError, match="must be"):
-            question.take(answer, 1, {"samples": 1}, {"vectors": wrong.astype(np.float32)})
+            question.take(answer, 1, told)
 
 
 def test_pacfl_asks_late_devices_and_puts_them_to_the_nearest():

@@ -35,6 +35,7 @@ def describe(message: Message, context: Context) -> Message:
     told = {
         "name": device_name(context.node_config, context.node_id),
         "train_samples": len(data.shares["train"]),
+        "validation_samples": len(data.shares["validation"]),
         "test_samples": len(data.shares["test"]),
         "shape": list(data.images.shape[1:]),
         "dtype": str(data.images.dtype),

@@ -76,7 +76,7 @@ def deploy(grid: Grid, settings: Mapping[str, Setting]) -> Run:
     """One run with the devices of a Grid, new or resumed, to its end; then every device has its model."""
     resumed = Path(str(settings["resume"])) if settings.get("resume") else None
     config = read_config(resumed) if resumed else config_of(settings)
-    federation = Federation(grid, configuration.to_toml(config), int(_number(settings, "classes", 0)))
+    federation = Federation(grid, config, int(_number(settings, "classes", 0)))
     if resumed:
         federation.register.remember(_known_devices(resumed))
     wait_seconds = _number(settings, "wait-seconds", 300)

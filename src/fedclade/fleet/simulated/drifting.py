@@ -2,8 +2,9 @@
 
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.data.drift import Drift
-from fedclade.fleet.questions import Examiner, Share
+from fedclade.fleet.questions import Examiner
 from fedclade.fleet.simulated.trainer import Trainer
+from fedclade.fleet.told import Share
 
 
 class DriftingTrainer:

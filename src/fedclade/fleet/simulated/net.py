@@ -13,10 +13,10 @@ from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed
 from fedclade.data import Population
 from fedclade.data.source import standard_axes
-from fedclade.fleet.questions import Share
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import LeanProgram, compile_lean
 from fedclade.fleet.simulated.kernels.targets import targets_of
+from fedclade.fleet.told import Share
 from fedclade.models import build_model
 
 EVALUATION_BATCH = 512
