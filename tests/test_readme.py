@@ -10,7 +10,14 @@ import pytest
 from tiny_runs import fedclade
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/explanation/paper.md", "docs/explanation/clustering.md", "docs/how-to/progress.md")
+PAGES = (
+    "README.md",
+    "docs/explanation/paper.md",
+    "docs/explanation/clustering.md",
+    "docs/explanation/methods.md",
+    "docs/how-to/compare-methods.md",
+    "docs/how-to/progress.md",
+)
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -206,6 +206,7 @@ def _outcome(
     return Outcome(
         policy=server.planner.policy.name,
         method=server.method.name,
+        reveals=server.method.reveals,
         seed=parts.config.run.seed,
         downlink_bits=state.downlink_bits,
         uplink_bits=state.uplink_bits,

@@ -14,6 +14,7 @@ from fedclade.metrics.registry import METRICS, TABLES, compared, every_round, re
 OUTCOME = Outcome(
     policy="fair",
     method="none",
+    reveals="sums",
     seed=1,
     downlink_bits=900.0,
     uplink_bits=600.0,

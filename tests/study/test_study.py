@@ -221,7 +221,7 @@ def test_tables_say_how_many_seeds_came_to_it(comparison):
     frame.loc[frame["seed"] == 2, "rounds_to_target"] = 7.0
     some = Comparison(**{**vars(comparison), "frame": frame})
     cells = next(table for table in tables(some) if table.name == "speed").rows[0][2]
-    assert cells[2].text == "7.0 (1/2)"
+    assert cells[3].text == "7.0 (1/2)"
 
 
 @pytest.mark.parametrize(
@@ -507,3 +507,24 @@ def test_nothing_is_started_where_all_is_finished(jobs):
     told = []
     assert carry_out(jobs, 2, lambda *words: told.append(words)) == {}
     assert told == []
+
+
+@pytest.mark.slow
+def test_methods_and_populations_from_the_command_line_with_one_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2] / "examples")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    words = ("compare", tiny_file(tmp_path), "--methods", "none,own_method:SplitOnce", "--populations", "rotated-2")
+    words = (*words, "--seeds", "1", "--out", tmp_path / "all")
+    answer = fedclade(*words)
+    assert (answer.code, answer.err) == (0, "")
+    board = (tmp_path / "all" / "leaderboard.md").read_text("utf-8")
+    assert all(f"| {name} |" in board for name in ("none", "own_method:SplitOnce"))
+    runs = pd.read_csv(tmp_path / "all" / "all-runs.csv")
+    assert runs[["population", "contender", "reveals"]].values.tolist() == [
+        ["rotated-2", "none", "sums"],
+        ["rotated-2", "own_method:SplitOnce", "sums"],
+    ]
+    assert runs["groups_found"].isin([0, 1]).all()
+    assert (tmp_path / "all" / "rotated-2" / "report.html").is_file()
+    again = fedclade("report", tmp_path / "all")
+    assert again.out.split() == [str(tmp_path / "all" / "rotated-2" / "report.html")]

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,11 +12,23 @@ from fedclade import config as configuration
 from fedclade.cli.common import Overrides, Signals, Source, console
 from fedclade.core.errors import Interrupted, UserError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedclade.study import Job
+
 
 def compare(
     source: Source = "quickstart",
     overrides: Overrides = [],  # noqa: B006
     policies: Annotated[str | None, typer.Option(help="policies, by comma [default: compare.policies]")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="clustering methods, by comma, each with each policy: ifca@3, ifca@k (as many as planted)"),
+    ] = None,
+    populations: Annotated[
+        str | None, typer.Option(help="populations, by comma: rotated-2, rotated-4, permuted-4, disjoint-3, iid, ...")
+    ] = None,
     devices: Annotated[str | None, typer.Option(help="numbers of devices, by comma [default: compare.devices]")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="repetitions [default: compare.seeds]")] = None,
     trials: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -28,16 +40,19 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="the directory [default: comparisons/<name>]")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
 ) -> None:
-    """Run every policy × number of devices × seed, and set them against each other; start it again to go on."""
+    """Run every policy × method × population × number of devices × seed, and set them against each other.
+
+    Start it again to go on.
+    """
     from fedclade import study as comparisons
 
     if trials is not None:
         raise UserError("--trials is called --seeds now")
     told = [*overrides]
-    for field, value in (("policies", policies), ("devices", devices)):
-        if value is not None:
-            words = [word.strip() for word in value.split(",") if word.strip()]
-            told.append(f"compare.{field}=[{', '.join(map(json.dumps, words) if field == 'policies' else words)}]")
+    if methods is not None and policies is None:  # the config's own policy, with every method
+        policies = configuration.load(source, told).scheduling.policy
+    lists = {"policies": policies, "methods": methods, "populations": populations, "devices": devices}
+    told += [_listed(field, value) for field, value in lists.items() if value is not None]
     told += [f"compare.seeds={seeds}"] if seeds else []
     told += [f"compare.time_budget_seconds={time_budget}"] if time_budget is not None else []
     told += [f'compare.against="{against}"'] if against else []
@@ -46,34 +61,49 @@ def compare(
     name = Path(source).stem if budget is None else f"{Path(source).stem}-{budget:g}s"
     folder = out or Path("comparisons") / name
     jobs = comparisons.prepare(config, folder)
+    screen = console()
+    failed = _carried_out(folder, jobs, processes or comparisons.cores(), screen)
+    _print_study(screen, folder)
+    if failed:
+        raise typer.Exit(1)
 
+
+def _listed(field: str, value: str) -> str:
+    words = [word.strip() for word in value.split(",") if word.strip()]
+    return f"compare.{field}=[{', '.join(words if field == 'devices' else map(json.dumps, words))}]"
+
+
+def _carried_out(folder: Path, jobs: "Sequence[Job]", processes: int, screen: Console) -> bool:
+    """Run what is not finished; whether something failed, which is told."""
+    from fedclade import study as comparisons
     from fedclade.report import terminal
 
-    signals, screen = Signals(), console()
+    signals = Signals()
     try:
         with comparisons.locked(folder), signals, terminal.ComparisonDisplay(screen, jobs) as display:
             for job in jobs:
                 if job.finished:
                     display.kept(job)
-            failed = comparisons.carry_out(jobs, processes or comparisons.cores(), display, signals.received)
+            failed = comparisons.carry_out(jobs, processes, display, signals.received)
     except Interrupted:
         print("Stopped; all finished rounds are kept. Go on with the same command.", file=sys.stderr)
         raise typer.Exit(128 + signals.number) from None
     for job, failure in failed.items():
         print(f"fedclade: failed: {job}: {failure}; more in {job.folder / 'failure.txt'}", file=sys.stderr)
-    _print_comparison(screen, folder)
-    if failed:
-        raise typer.Exit(1)
+    return bool(failed)
 
 
-def _print_comparison(screen: Console, folder: Path) -> None:
-    from fedclade import study as comparisons
+def _print_study(screen: Console, folder: Path) -> None:
     from fedclade.report import comparison, terminal
 
-    config, jobs = comparisons.read_comparison(folder)
-    found = comparisons.collect(config, jobs)
-    page = comparison.write_comparison(found, jobs, folder)
-    for part in terminal.show_comparison(found):
+    found = comparison.write_study(folder)
+    if len(found.comparisons) == 1:
+        (only,) = found.comparisons.values()
+        for part in terminal.show_comparison(only):
+            screen.print(part)
+    for part in terminal.show_leaderboard(found.leaderboard):
         screen.print(part)
-    screen.print(f"Tables      {folder / 'tables'}\nFigures     {folder / 'figures'}", soft_wrap=True)
-    screen.print(f"Report      {page} (open it in a browser)", soft_wrap=True)
+    for page in found.pages:
+        screen.print(f"Report      {page} (open it in a browser; tables and figures are beside it)", soft_wrap=True)
+    if found.leaderboard:
+        screen.print(f"Leaderboard {folder / 'leaderboard.md'}", soft_wrap=True)

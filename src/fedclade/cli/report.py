@@ -18,7 +18,7 @@ def report(
     from fedclade.runs import Run
 
     if (folder / comparisons.CONFIG).is_file():
-        config, jobs = comparisons.read_comparison(folder)
-        print(comparison.write_comparison(comparisons.collect(config, jobs), jobs, folder, single_file))
+        for written in comparison.write_study(folder, single_file).pages:
+            print(written)
     else:
         print(page.write_run_page(Run(folder), single_file))

@@ -529,6 +529,16 @@ class CompareConfig(Section):
     policies: Annotated[tuple[str, ...], Relaxed] = Field(
         ("fair", "random"), min_length=1, description="policies compared"
     )
+    methods: Annotated[tuple[str, ...], Relaxed] = Field(
+        (),
+        description="clustering methods compared, each with each policy; 'ifca@3' has three clusters, 'ifca@k' as many "
+        "as are planted, 'ifca@k+1' one more; empty: clustering.method alone",
+    )
+    populations: Annotated[tuple[str, ...], Relaxed] = Field(
+        (),
+        description="populations to compare in: rotated-2, rotated-4, permuted-4, disjoint-3, two-of-20, iid, "
+        "label-skew, or 'name: section.field=value; section.field=value'; empty: the config's own",
+    )
     variants: Annotated[tuple[str, ...], Relaxed] = Field(
         (), description="further contenders, each 'name: section.field=value; section.field=value'"
     )
@@ -541,7 +551,11 @@ class CompareConfig(Section):
         gt=0,
         description="simulated seconds that every run gets, with as many rounds as fit into them; unset: run.rounds",
     )
-    against: str = Field("fair", description="the contender to whom the others' differences are taken")
+    against: str = Field(
+        "",
+        description="the contender to whom the others' differences are taken; empty: 'fair', else 'none', else the "
+        "first",
+    )
     target_accuracy: float = Field(
         0.7, gt=0, le=1, description="mean device accuracy whose first round and second are reported"
     )

@@ -36,6 +36,26 @@ def last_split_round(outcome: Outcome) -> int | None:
     return outcome.splits[-1].round if outcome.splits else None
 
 
+groups_found = Metric(
+    "groups_found",
+    "right groups (% of runs)",
+    "Whether the clusters end as exactly the planted groups, or as one where none were planted; in comparisons only.",
+    None,
+    factor=100,
+    decimals=0,
+    table="fairness",
+    figure=None,
+)
+
+rounds_to_groups = Metric(
+    "rounds_to_groups",
+    "right groups (round)",
+    "Round from which on the clusters are exactly the planted groups, to the end; in comparisons only.",
+    None,
+    table="speed",
+    figure=None,
+)
+
 rounds_to_target = Metric(
     "rounds_to_target",
     "target accuracy (round)",
@@ -57,6 +77,16 @@ def last_split_seconds(outcome: Outcome) -> float | None:
     """Simulated time of the last split."""
     return outcome.splits[-1].seconds if outcome.splits else None
 
+
+seconds_to_groups = Metric(
+    "seconds_to_groups",
+    "right groups (s)",
+    "Simulated time from which on the clusters are exactly the planted groups; in comparisons only.",
+    None,
+    decimals=None,
+    table="speed",
+    figure=None,
+)
 
 seconds_to_target = Metric(
     "seconds_to_target",

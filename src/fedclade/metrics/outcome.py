@@ -17,6 +17,7 @@ class Outcome:
 
     policy: str  # who takes part
     method: str  # how clusters are found
+    reveals: str  # in a word, what that lets the server see of a single device
     seed: int
     downlink_bits: float  # sent to the devices
     uplink_bits: float  # sent by the devices

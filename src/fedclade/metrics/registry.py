@@ -21,7 +21,17 @@ TABLES = {
     "cost": "Cost of the whole run",
     OWN: "Metrics of one's own",
 }
-TAKEN = {"policy", "method", "seed", "devices", "rounds", "ended_by", "contender"}  # columns beside metrics
+TAKEN = {
+    "policy",
+    "method",
+    "reveals",
+    "seed",
+    "devices",
+    "rounds",
+    "ended_by",
+    "contender",
+    "population",
+}  # columns beside metrics
 
 
 def find_metrics(specs: Iterable[str]) -> tuple[Metric, ...]:

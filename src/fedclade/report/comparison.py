@@ -1,13 +1,39 @@
 """All that a comparison leaves behind: tables, figures and its page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedclade.core.errors import UserError
 from fedclade.report.figures import write_figures
+from fedclade.report.leaderboard import Sheet, write_leaderboard
 from fedclade.report.page import Json, made_from, models_data, rounded, shared_folder, write_page
 from fedclade.report.tables import tables, write_tables
-from fedclade.study import Comparison, Curves, Job, spread, verdicts
+from fedclade.study import Comparison, Curves, Job, collect, read_comparisons, spread, verdicts
+
+
+@dataclass(frozen=True)
+class WrittenStudy:
+    """What a study came to, and where its pages are."""
+
+    comparisons: Mapping[str, Comparison]  # by population
+    pages: list[Path]
+    leaderboard: list[Sheet]  # empty where only policies were compared, in one population
+
+
+def write_study(out: Path, single_file: bool = False) -> WrittenStudy:
+    """Tables, figures and page of every comparison in a directory that has a finished run, and the leaderboard."""
+    found, pages, methods = dict[str, Comparison](), list[Path](), False
+    for name, (config, jobs, folder) in read_comparisons(out).items():
+        methods = methods or bool(config.compare.methods)
+        if any(job.finished for job in jobs):
+            found[name] = collect(config, jobs)
+            pages.append(write_comparison(found[name], jobs, folder, single_file))
+    if not found:
+        raise UserError(f"{out}: no run of this comparison is finished yet")
+    sheets = write_leaderboard(found, out) if methods or len(found) > 1 else []
+    return WrittenStudy(found, pages, sheets)
 
 
 def write_comparison(comparison: Comparison, jobs: Sequence[Job], out: Path, single_file: bool = False) -> Path:

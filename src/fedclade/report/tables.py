@@ -10,7 +10,7 @@ import pandas as pd
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import TABLES
 from fedclade.runs import write_beside
-from fedclade.study import Comparison, paired, spread
+from fedclade.study import Comparison, against, paired, spread
 
 NOTHING = "–"
 Row = Mapping[Any, Any]
@@ -36,10 +36,9 @@ class ReadyTable:
 
 def tables(comparison: Comparison) -> list[ReadyTable]:
     """Means over seeds ± standard deviation, (3/5) where only so many seeds came to it; then the differences."""
-    against = comparison.config.compare.against
     metrics = comparison.metrics
     means = _ready(metrics, spread(comparison), "{name}", "{title}", "mean", _mean)
-    note = f"{{title}}: difference to {against}, seed by seed, with its 95 % interval"
+    note = f"{{title}}: difference to {against(comparison.config)}, seed by seed, with its 95 % interval"
     return means + _ready(metrics, paired(comparison), "{name}-difference", note, "difference", _difference)
 
 
@@ -116,10 +115,10 @@ def latex(table: ReadyTable) -> str:
     """A booktabs table; \\usepackage{booktabs} is all it needs."""
     lines = [
         "\\begin{table}",
-        f"\\caption{{{_escaped(table.title)}}}",
+        f"\\caption{{{tex(table.title)}}}",
         f"\\begin{{tabular}}{{rl{'r' * len(table.columns)}}}",
         "\\toprule",
-        " & ".join(["$K$", "policy", *map(_escaped, table.columns)]) + r" \\",
+        " & ".join(["$K$", "policy", *map(tex, table.columns)]) + r" \\",
         "\\midrule",
     ]
     before = None
@@ -127,7 +126,7 @@ def latex(table: ReadyTable) -> str:
         if before not in (None, devices):
             lines.append("\\midrule")
         before = devices
-        lines.append(" & ".join([str(devices), _escaped(name), *(_escaped(cell.text) for cell in cells)]) + r" \\")
+        lines.append(" & ".join([str(devices), tex(name), *(tex(cell.text) for cell in cells)]) + r" \\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
 
 
@@ -141,5 +140,6 @@ _TEX = {
 }
 
 
-def _escaped(text: str) -> str:
+def tex(text: str) -> str:
+    """A text as LaTeX reads it."""
     return "".join(_TEX.get(character, character) for character in text)

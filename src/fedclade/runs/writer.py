@@ -66,6 +66,7 @@ class Result:
         return {
             "policy": outcome.policy,
             "method": outcome.method,
+            "reveals": outcome.reveals,
             "seed": outcome.seed,
             "devices": outcome.tree.device_count,
             "rounds": outcome.round,

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedclade import config as configuration
-from fedclade.config import CompareConfig, Config
+from fedclade.config import Config
 from fedclade.core.errors import UserError, cannot
 from fedclade.metrics.registry import find_metrics
 from fedclade.runs import Run, check_seal, differences, is_marked, sealed_text, take_lock, write_beside, write_mark
 from fedclade.scheduling import find_policy, find_rule
+from fedclade.study.contenders import contenders, populations
 
 CONFIG = "compare.toml"
 MORE_ROUNDS = 100  # times run.rounds: what a run may make of a time budget, so that seconds alone end it
@@ -36,21 +37,6 @@ class Job:
         return f"{self.contender}, {self.devices} devices, seed {self.seed}"
 
 
-def contenders(config: CompareConfig) -> dict[str, list[str]]:
-    """What is compared: name -> the fields that make it, as overrides."""
-    found = {name: [f'scheduling.policy="{name}"'] for name in config.policies}
-    for variant in config.variants:
-        name, colon, fields = variant.partition(":")
-        if not colon or not re.fullmatch(r"[\w.+-]+", name := name.strip()):
-            raise UserError(f"compare.variants = {variant!r}: must be 'name: section.field=value; section.field=value'")
-        if name in found:
-            raise UserError(f"compare.variants = {variant!r}: {name!r} is compared already: choose another name")
-        found[name] = [field.strip() for field in fields.split(";") if field.strip()]
-    if config.against not in found:
-        raise UserError(f"compare.against = {config.against!r}: must be one of those compared: {', '.join(found)}")
-    return found
-
-
 def plan_jobs(config: Config, out: Path) -> list[Job]:
     """All runs, seed by seed, so that whatever is stopped early has compared like with like."""
     compare = config.compare
@@ -58,7 +44,7 @@ def plan_jobs(config: Config, out: Path) -> list[Job]:
     jobs = []
     for seed in range(config.run.seed, config.run.seed + compare.seeds):
         for devices in compare.devices or (config.population.devices,):
-            for name, fields in contenders(compare).items():
+            for name, fields in contenders(config).items():
                 always = [f"population.devices={devices}", f"run.seed={seed}"]
                 if compare.time_budget_seconds is not None:
                     always.append(f"run.time_budget_seconds={compare.time_budget_seconds}")
@@ -86,12 +72,31 @@ def _on_equal_data(jobs: list[Job]) -> list[Job]:
 
 
 def prepare(config: Config, out: Path) -> list[Job]:
-    """Plan, and make or recognise the directories; runs made with other settings are refused."""
+    """Plan, and make or recognise the directories; runs made with other settings are refused.
+
+    Every population has a comparison of its own, in a folder of its name.
+    """
+    several = populations(config)
+    if not several:
+        return _prepared(config, out)
+    if _full(out) and not is_marked(out, "comparison"):
+        raise UserError(f"{out} exists and is no comparison: choose another --out")
+    planned = [_prepared(made, out / name) for name, made in several.items()]
+    write_mark(out, "comparison")
+    write_beside(out / CONFIG, sealed_text(configuration.to_toml(config)))
+    longest = max(len(jobs) for jobs in planned)  # taken in turn, so that whatever is stopped early has some of all
+    return [jobs[i] for i in range(longest) for jobs in planned if i < len(jobs)]
+
+
+def _full(out: Path) -> bool:
+    return out.exists() and (not out.is_dir() or any(not entry.name.startswith(".") for entry in out.iterdir()))
+
+
+def _prepared(config: Config, out: Path) -> list[Job]:
     jobs = plan_jobs(config, out)
     for job in jobs:
         find_metrics(job.config.run.metrics)
-    full = out.exists() and (not out.is_dir() or any(not entry.name.startswith(".") for entry in out.iterdir()))
-    if full and not is_comparison(out):
+    if _full(out) and not is_comparison(out):
         raise UserError(f"{out} exists and is no comparison: choose another --out")
     for job in jobs:
         if (job.folder / "config.toml").is_file() and (different := differences(job.config, Run(job.folder).config)):
@@ -129,8 +134,12 @@ def locked(out: Path) -> Iterator[None]:
         yield
 
 
-def read_comparison(out: Path) -> tuple[Config, list[Job]]:
-    """The config and the runs of a comparison's directory."""
+def read_comparisons(out: Path) -> dict[str, tuple[Config, list[Job], Path]]:
+    """The config, the runs and the folder of each comparison in a directory: one, or one for each population."""
     check_seal(out / CONFIG)
     config = configuration.load(str(out / CONFIG))
-    return config, plan_jobs(config, out)
+    several = {name: (made, out / name) for name, made in populations(config).items()}
+    return {
+        name: (made, plan_jobs(made, folder), folder)
+        for name, (made, folder) in (several or {out.resolve().name: (config, out)}).items()
+    }

@@ -13,7 +13,8 @@ from fedclade.core.errors import UserError
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import compared
 from fedclade.runs import Run
-from fedclade.study.plan import Job, contenders
+from fedclade.study.contenders import against, contenders
+from fedclade.study.plan import Job
 from fedclade.study.statistics import bootstrap_interval, mean_over_time
 
 GRID = 300  # moments of the race
@@ -82,10 +83,12 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
             "seed": job.seed,
             **{name: run.summary.get(name) for name in metrics},
             **_reached(rounds[job], target),
+            **_grouped(run, rounds[job]),
+            "reveals": run.summary.get("reveals"),
         }
         for job, run in finished.items()
     ]
-    names = list(contenders(config.compare))
+    names = list(contenders(config))
     frame = pd.DataFrame(rows).astype(dict.fromkeys(metrics, np.float64))
     curves, common, abreast, first = {}, {}, {}, {}
     for devices in sorted({job.devices for job in finished}):
@@ -122,6 +125,30 @@ def _reached(rounds: pd.DataFrame, target: float) -> dict[str, float | None]:
     if there.empty:
         return {"rounds_to_target": None, "seconds_to_target": None}
     return {"rounds_to_target": float(there["round"].iloc[0]), "seconds_to_target": float(there["end"].iloc[0])}
+
+
+def _grouped(run: Run, rounds: pd.DataFrame) -> dict[str, float | None]:
+    """Whether the clusters end as exactly the planted groups, and from which round and second on they are."""
+    planted = run.devices.set_index("device")["planted_group"]
+    seen = run.evaluations
+    groups = seen["device"].map(planted)
+    exact = {at: _same_groups(part["node"], groups[part.index]) for at, part in _by_round(seen)}
+    wrong = max((at for at, same in exact.items() if not same), default=-1)
+    right = [at for at in exact if at > wrong]
+    if not right:
+        return {"groups_found": 0.0, "rounds_to_groups": None, "seconds_to_groups": None}
+    ended = _evaluated(rounds).set_index("round")["end"]
+    return {"groups_found": 1.0, "rounds_to_groups": float(right[0]), "seconds_to_groups": float(ended[right[0]])}
+
+
+def _by_round(seen: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
+    return [(at, seen[seen["round"] == at]) for at in sorted(set(seen["round"].tolist()))]
+
+
+def _same_groups(found: "pd.Series[str]", planted: "pd.Series[int]") -> bool:
+    """Whether two labellings of the same devices make the same groups."""
+    pairs = set(zip(found, planted, strict=True))
+    return len(pairs) == found.nunique() == planted.nunique()
 
 
 def _over_time(seeds: Sequence[pd.DataFrame], moments: Floats) -> dict[str, Floats]:
@@ -185,13 +212,13 @@ def spread(comparison: Comparison) -> pd.DataFrame:
 
 def paired(comparison: Comparison) -> pd.DataFrame:
     """Differences to the contender chosen to compare against, seed by seed: their mean and its interval."""
-    against = comparison.config.compare.against
+    other = against(comparison.config)
     rows: list[dict[str, Any]] = []
     groups = dict(_groups(comparison))
     for (devices, name), part in groups.items():
-        if name == against or (devices, against) not in groups:
+        if name == other or (devices, other) not in groups:
             continue
-        theirs = groups[devices, against].set_index("seed")
+        theirs = groups[devices, other].set_index("seed")
         for metric in comparison.metrics:
             difference = (part.set_index("seed")[metric] - theirs[metric]).dropna().to_numpy(np.float64)
             low, high = bootstrap_interval(difference) or (None, None)
@@ -199,7 +226,7 @@ def paired(comparison: Comparison) -> pd.DataFrame:
                 {
                     "devices": devices,
                     "contender": name,
-                    "against": against,
+                    "against": other,
                     "metric": metric,
                     "difference": difference.mean() if len(difference) else None,
                     "low": low,

@@ -6,7 +6,7 @@ A name is imported when it is first asked for: what one command prints does not 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedclade.report.terminal.comparison import show_comparison
+    from fedclade.report.terminal.comparison import show_comparison, show_leaderboard
     from fedclade.report.terminal.plan import plan_as_json, show_plan, show_plan_details
     from fedclade.report.terminal.progress import ComparisonDisplay, ProgressDisplay, event_lines
     from fedclade.report.terminal.run import show_placement, show_run
@@ -20,6 +20,7 @@ __all__ = [
     "plan_as_json",
     "rate",
     "show_comparison",
+    "show_leaderboard",
     "show_placement",
     "show_plan",
     "show_plan_details",
@@ -27,7 +28,7 @@ __all__ = [
     "spans",
 ]
 HOMES = {
-    "comparison": ("show_comparison",),
+    "comparison": ("show_comparison", "show_leaderboard"),
     "plan": ("plan_as_json", "show_plan", "show_plan_details"),
     "progress": ("ComparisonDisplay", "ProgressDisplay", "event_lines"),
     "run": ("show_placement", "show_run"),

@@ -15,7 +15,7 @@ from fedclade.report.terminal.progress import event_line
 from fedclade.runs import Run, read_config
 from fedclade.runs.database import has_tables
 from fedclade.runs.directory import DATABASE, SUMMARY
-from fedclade.study import CONFIG, read_comparison
+from fedclade.study import CONFIG, read_comparisons
 
 State = Literal["waiting", "going on", "finished", "failed"]
 Clock = Callable[[], float]
@@ -85,7 +85,12 @@ class Watch:
         self.folder, self._clock = folder, clock
         self.comparison = (folder / CONFIG).is_file()
         if self.comparison:
-            self._places = [_Place(job.contender, job.config, job.folder) for job in read_comparison(folder)[1]]
+            found = read_comparisons(folder)
+            self._places = [
+                _Place(f"{name}: {job.contender}" if len(found) > 1 else job.contender, job.config, job.folder)
+                for name, (_, jobs, _) in found.items()
+                for job in jobs
+            ]
         else:
             self._places = [_Place(folder.resolve().name, read_config(folder), folder)]
         self._known: dict[Path, tuple[object, RunSeen]] = {}

@@ -14,7 +14,7 @@ from fedclade.report.page import Json, run_data
 from fedclade.report.page.shell import filled
 from fedclade.report.watch.look import Look, Watch
 from fedclade.runs import Run
-from fedclade.study import collect, read_comparison
+from fedclade.study import collect, read_comparisons
 
 HOST = "127.0.0.1"
 PLOTLY = '<script src="/plotly.js"></script>'
@@ -48,8 +48,14 @@ class Server(ThreadingHTTPServer):
         with self._one_at_a_time:
             if not self._watch.comparison:
                 return filled("run", run_data(Run(self._watch.folder)), PLOTLY)
-            config, jobs = read_comparison(self._watch.folder)
-            return filled("comparison", comparison_data(collect(config, jobs), jobs, self._watch.folder), PLOTLY)
+            found = read_comparisons(self._watch.folder)
+            if len(found) > 1:
+                several = ", ".join(found)
+                raise UserError(
+                    f"{self._watch.folder}: each population has a report of its own; watch one of {several}"
+                )
+            ((config, jobs, folder),) = found.values()
+            return filled("comparison", comparison_data(collect(config, jobs), jobs, folder), PLOTLY)
 
 
 class _Handler(BaseHTTPRequestHandler):
