@@ -257,6 +257,8 @@ class Experiment:
         What each device holds, instead of what ``population.source`` names. A device of a list is a pair (x, y) of
         arrays or tensors, or a torch ``Dataset`` of such pairs. See docs/how-to/own-data.md.
 
+    Examples
+    --------
     >>> from fedclade import Experiment
     >>> Experiment("quickstart", overrides=["run.seed=7"]).config.run.seed
     7
@@ -525,7 +527,22 @@ def run(
 ) -> OpenedRun:
     """Run a preset, a TOML file or a mapping; gives the finished run.
 
-    Its progress is shown on a terminal (on stderr) and in a notebook, unless ``progress`` is false.
+    Parameters
+    ----------
+    source : str, Path, Mapping or Config
+        A preset's name, a TOML file, a nested mapping or a config.
+    out : str or Path
+        The run's directory, which must not exist yet; ``runs/<name>`` unless given.
+    overrides : list of str, or Mapping
+        Single fields that are changed: ``["run.seed=7"]`` or ``{"run.seed": 7}``.
+    overwrite : bool
+        Whether a run that is in ``out`` may be replaced.
+    on_round : function
+        Called with a ``Progress`` after every round.
+    listeners : list of Listener
+        Told when the run begins, after every round, and when it ends.
+    progress : bool
+        Whether progress is shown, on a terminal (on stderr) or in a notebook.
     """
     experiment = Experiment(source, overrides)
     with shown_progress(experiment.config.run.rounds, progress) as shown:
@@ -538,7 +555,10 @@ def resume(
     listeners: Sequence[Listener] = (),
     progress: bool = True,
 ) -> OpenedRun:
-    """Go on with an interrupted run; its progress is shown as by ``run``."""
+    """Go on with an interrupted run from its last checkpoint; a finished run is left as it is.
+
+    ``folder`` is the run's directory, all else is as for ``run``.
+    """
     experiment = Experiment(read_config(Path(folder)))
     with shown_progress(experiment.config.run.rounds, progress) as shown:
         return experiment.resume(folder, on_round, [*listeners, *shown])

@@ -169,7 +169,7 @@ def to_toml(config: Config) -> str:
     for name, section in config:
         lines += [f"# {' '.join((type(section).__doc__ or '').split())}", f"[{name}]"]
         for field, value, meaning in _fields(section):
-            assignment = f"# {field} is unset" if value is None else f"{field} = {_toml_value(value)}"
+            assignment = f"# {field} is unset" if value is None else f"{field} = {to_toml_value(value)}"
             lines.append(f"{assignment:<36}  # {meaning}")
         lines.append("")
     return "\n".join(lines)
@@ -189,9 +189,10 @@ def _fields(section: Section | Mapping[str, object]) -> list[tuple[str, object, 
     return [(field, value, "a setting of your own") for field, value in section.items()]
 
 
-def _toml_value(value: object) -> str:
+def to_toml_value(value: object) -> str:
+    """A field's value as TOML."""
     if isinstance(value, tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+        return "[" + ", ".join(to_toml_value(item) for item in value) + "]"
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows a bare DEL, TOML does not
