@@ -13,7 +13,7 @@ endif
 NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
   tests/test_models.py tests/test_server.py tests/study/test_statistics.py
 
-.PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage docs lint bench clean
+.PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage docs lint bench dist test-pythons clean
 
 run: .venv/runs
 	$(BIN)/fedclade run quickstart
@@ -60,8 +60,21 @@ docs: .venv/installed
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
 
+# Wheel and source archive, into dist/.
+dist: .venv/installed
+	$(BIN)/python -m hatchling build
+
+# The fast tests with each other Python that pyproject.toml names and this machine has, each in an environment of its own.
+test-pythons: $(addprefix .venv-,$(foreach version,3.12 3.13,$(if $(shell python$(version) --version 2>/dev/null),$(version))))
+
+.venv-%: pyproject.toml constraints.txt
+	python$* -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	$@/bin/python -m pytest -n 2 --dist worksteal
+	touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* docs/_build
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage* docs/_build dist .venv-*
 
 .venv/runs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

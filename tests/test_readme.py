@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from tiny_runs import fedclade
 
@@ -71,6 +72,21 @@ def test_the_python_example_works(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     exec(compile(example, "README.md", "exec"), names)
     assert len(names["finished"].rounds) == 10
+
+
+@pytest.mark.slow
+def test_what_the_how_to_pages_show_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    works("run", "quickstart", "--set", "run.rounds=2")
+    for words in commands("docs/how-to/export.md"):
+        works(*words)
+    for page in ("export", "loggers", "own-model"):
+        for example in blocks(f"docs/how-to/{page}.md", "python"):
+            names: dict[str, object] = {}
+            exec(compile(example, page, "exec"), names)
+            if net := names.get("my_net"):
+                assert net((1, 8, 8), 10)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    assert (tmp_path / "runs/logged/tensorboard").is_dir()
 
 
 def test_every_make_target_the_pages_name_is_there():

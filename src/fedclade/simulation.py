@@ -253,7 +253,7 @@ class Experiment:
         Single fields that are changed: ``["run.seed=7"]`` or ``{"run.seed": 7}``.
     stop_requested : function
         Asked now and then whether the run is to stop.
-    devices : list of devices, pandas frame, Hugging Face data set or Source
+    devices : list, pandas frame, Hugging Face data set or Source
         What each device holds, instead of what ``population.source`` names. A device of a list is a pair (x, y) of
         arrays or tensors, or a torch ``Dataset`` of such pairs. See docs/how-to/own-data.md.
 

@@ -1,0 +1,15 @@
+# fedclade in a container: docker build -t fedclade . && docker run --rm -v "$PWD/runs:/work/runs" fedclade run quickstart
+FROM python:3.11-slim AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src src
+RUN python -m venv /opt/fedclade \
+ && /opt/fedclade/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[figures]'
+
+FROM python:3.11-slim
+COPY --from=build /opt/fedclade /opt/fedclade
+RUN useradd --create-home --home-dir /work fedclade
+USER fedclade
+WORKDIR /work
+ENTRYPOINT ["/opt/fedclade/bin/fedclade"]
+CMD ["--help"]
