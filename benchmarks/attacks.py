@@ -1,72 +1,127 @@
 """What hostile devices do to the honest ones: ``python -m benchmarks.attacks``.
 
-A fifth of the devices of the quickstart population send spoilt updates, with clusters and with one model for all; and
-so in an i.i.d. population. Accuracies are of the honest devices alone.
+A fifth of the devices of the quickstart population are hostile: they upload what an attack says, or hold spoilt data,
+and with "+ lies" they also answer the reverse of the truth to everything that they are asked. The table has one row for
+each attack, method and defence (the rule that averages a cluster's updates): accuracy of the honest devices alone,
+beside that of the same devices in the same run without an attack. A backdoor also has its success rate: how many of the
+honest devices' test images with the trigger in them are taken for its target.
 """
 
 import argparse
+from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
 
 from benchmarks.clustering import played
 from benchmarks.machine import markdown
-from fedclade.config import AttackConfig
-from fedclade.fleet.attacks import HostileTrainer
+from fedclade.config.sections import AttackKind
+from fedclade.core.state import State
+from fedclade.data import Population
+from fedclade.data.poison import TARGET, hostile_devices, triggered
 from fedclade.simulation import Experiment
 
 POPULATIONS = {
     "3 groups": [],
     "i.i.d.": ["incongruence.kind=none", "incongruence.groups=[1]", "population.partition=iid"],
 }
-MODELS = {
-    "clusters": [],
-    "one model": ["clustering.method=none"],
+EPSILONS = ["norm_thresholds.epsilon1=0.6", "norm_thresholds.epsilon2=0.9"]
+METHODS = {
+    "cross-evaluation": [],
+    "norm-thresholds": [
+        "clustering.method=norm-thresholds",
+        "norm_thresholds.epsilon1=0.6",
+        "norm_thresholds.epsilon2=0.9",
+    ],
+    "none": ["clustering.method=none"],
 }
+RULES = ("mean", "median", "trimmed-mean", "multi-krum", "geometric-median")
+HEAD = (
+    "population",
+    "attack",
+    "method",
+    "rule",
+    "mean",
+    "against none",
+    "worst",
+    "against none",
+    "clusters",
+    "backdoor",
+)
 
 
-def row(population: str, models: str, kind: str) -> tuple[str, ...]:
-    """One run."""
-    overrides = [*POPULATIONS[population], *MODELS[models], "run.evaluate_every=40", "run.conventional=frozen"]
-    experiment = Experiment("quickstart", [*overrides, f"attack.kind={kind}"])
-    rejected = 0
+def outcome(overrides: list[str]) -> tuple[np.ndarray, State, Experiment]:
+    """Every device's accuracy at the end of a run."""
+    fixed = ["run.evaluate_every=40", "run.conventional=frozen"]
+    experiment = Experiment("quickstart", [*fixed, *overrides])
     for state, record in played(experiment):  # noqa: B007 - the last ones are used below
-        rejected += sum(event.kind == "rejected" for event in record.events)
+        pass
     assert record.evaluation is not None
-    trainer = experiment.trainer
-    hostile = trainer.hostile if isinstance(trainer, HostileTrainer) else np.zeros(0, dtype=np.int64)
-    leaf_of = np.array(state.tree.leaf_of())
-    honest = np.setdiff1d(np.arange(len(leaf_of)), hostile)
-    alone = sum(set(np.flatnonzero(leaf_of == name)) <= set(hostile.tolist()) for name in set(leaf_of.tolist()))
-    accuracy = record.evaluation.accuracy[honest]
-    trainer.close()
-    return (
-        population,
-        models,
-        kind,
-        f"{100 * accuracy.mean():.1f} %",
-        f"{100 * accuracy.min():.1f} %",
-        str(len(set(leaf_of.tolist()))),
-        str(alone),
-        str(rejected),
+    experiment.trainer.close()
+    return record.evaluation.accuracy, state, experiment
+
+
+def success_rate(state: State, experiment: Experiment, honest: np.ndarray) -> float:
+    """The share of test images with the trigger in them that honest devices' models take for the target."""
+    from fedclade.fleet.simulated.sequential import SequentialTrainer
+
+    population, leaf_of, hits, images = experiment.population, state.tree.leaf_of(), 0.0, 0
+    stamped = Population(**{**vars(population), "images": triggered(population.images)})
+    wanted = Population(**{**vars(stamped), "labels": np.full_like(population.labels, TARGET)})
+    examiner = SequentialTrainer(experiment.config, wanted).examiner
+    for device in honest.tolist():
+        positions = population.test[device]
+        positions = positions[population.labels[positions] != TARGET]
+        hits += examiner.scores(state.models[leaf_of[device]], positions)[0].sum()
+        images += len(positions)
+    return hits / max(1, images)
+
+
+def rows(
+    population: str, method: str, rule: str, attacks: list[tuple[str, bool]], overrides: list[str]
+) -> Iterator[tuple[str, ...]]:
+    """One run without an attack, and one with each."""
+    common = [*POPULATIONS[population], *METHODS[method], f"aggregation.rule={rule}", *overrides]
+    accuracy, state, experiment = outcome(common)
+    honest = np.setdiff1d(
+        np.arange(len(accuracy)), hostile_devices(experiment.config.attack, len(accuracy), experiment.config.run.seed)
     )
+    before = accuracy[honest]
+    for kind, lies in [("none", False), *attacks]:
+        if (kind, lies) != ("none", False):
+            settings = [f"attack.kind={kind}", f"attack.lies={str(lies).lower()}"]
+            accuracy, state, experiment = outcome([*common, *settings])
+        after = accuracy[honest]
+        door = f"{success_rate(state, experiment, honest):.1%}" if kind in ("none", "backdoor") else "–"
+        yield (
+            *(population, f"{kind} + lies" if lies else kind, method, rule),
+            f"{100 * after.mean():.1f} %",
+            f"{100 * (after.mean() - before.mean()):+.1f}",
+            f"{100 * after.min():.1f} %",
+            f"{100 * (after.min() - before.min()):+.1f}",
+            str(len(set(state.tree.leaf_of()))),
+            door,
+        )
 
 
 def main() -> None:
-    argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__).parse_args()
-    kinds = get_args(AttackConfig.model_fields["kind"].annotation)
-    rows = [row(*case) for case in ((p, m, k) for p in POPULATIONS for m in MODELS for k in kinds)]
-    head = (
-        "population",
-        "models",
-        "attack",
-        "honest, mean",
-        "honest, worst",
-        "clusters",
-        "of hostile only",
-        "rejected",
-    )
-    print(markdown(head, rows))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
+    kinds = [kind for kind in get_args(AttackKind) if kind != "none"]
+    parser.add_argument("--attacks", nargs="+", default=["none", *kinds], choices=["none", *kinds])
+    parser.add_argument("--populations", nargs="+", default=list(POPULATIONS), choices=POPULATIONS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--rules", nargs="+", default=["mean", "trimmed-mean"], choices=RULES)
+    parser.add_argument("--honest-answers", action="store_true", help="without the runs in which they lie as well")
+    parser.add_argument("--seed", type=int, default=1)
+    words = parser.parse_args()
+    lies = (False,) if words.honest_answers else (False, True)
+    attacks = [(kind, lie) for kind in words.attacks for lie in lies if kind != "none" or lie]
+    print(markdown(HEAD, []), flush=True)
+    for population in words.populations:
+        for method in words.methods:
+            for rule in words.rules:
+                for row in rows(population, method, rule, attacks, [f"run.seed={words.seed}"]):
+                    print("| " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -104,10 +104,13 @@ def test_populations_without_groups_are_tried_and_not_split():
 
 
 @pytest.mark.slow
-def test_the_table_of_attacks_tells_what_was_rejected():
-    from benchmarks.attacks import row
+def test_the_table_of_attacks_holds_honest_devices_against_the_same_run_without_an_attack():
+    from benchmarks.attacks import HEAD, rows
 
-    population, models, kind, mean, *_, rejected = row("i.i.d.", "clusters", "huge")
-    assert (population, models, kind) == ("i.i.d.", "clusters", "huge")
-    assert float(mean.removesuffix(" %")) > 85
-    assert int(rejected) > 20
+    none, attacked = rows("i.i.d.", "none", "trimmed-mean", [("sign-flip", True)], ["run.rounds=8"])
+    assert len(none) == len(attacked) == len(HEAD)
+    assert (none[:4], none[5], none[7]) == (("i.i.d.", "none", "none", "trimmed-mean"), "+0.0", "+0.0")
+    assert attacked[:4] == ("i.i.d.", "sign-flip + lies", "none", "trimmed-mean")
+    assert float(none[4].removesuffix(" %")) > 80
+    assert abs(float(attacked[5])) < 6
+    assert float(none[-1].removesuffix("%")) < 30  # the trigger means nothing to a model without a backdoor

@@ -16,6 +16,7 @@ from fedclade.core.state import State
 from fedclade.fleet.evaluation import models_by_devices
 from fedclade.fleet.fleet import Cost, Roster
 from fedclade.fleet.simulated.fleet import SimulatedFleet
+from fedclade.fleet.trouble import Trouble
 from fedclade.scheduling import Policy
 from made_up import FACING, INF, LINE, clusters, kinds, make, play
 
@@ -589,7 +590,7 @@ class ClumsyFleet:
             timeline=timeline,
             updates=arrival.updates.among(np.setdiff1d(arrival.heard, [self.clumsy])),
             cost=Cost(timeline.makespan, plan.joules_of(timeline)),
-            failed={self.clumsy: "died"},
+            failed={self.clumsy: Trouble("gone", "it died")},
         )
 
 
@@ -599,7 +600,7 @@ def test_who_fails_while_a_plan_is_carried_out_is_not_heard_and_the_clock_is_the
     state, (record,) = play(server, 1)
     assert heard(record) == [0, 2]
     assert [(event.kind, event.device, event.detail) for event in record.events if event.kind == "missed"] == [
-        ("missed", 1, {"reason": "died"})
+        ("missed", 1, {"reason": "gone: it died", "failure": "gone"})
     ]
     assert state.seconds == record.seconds == record.timeline.makespan
     assert state.last_heard.tolist() == [1, 0, 1]

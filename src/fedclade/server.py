@@ -11,6 +11,7 @@ import numpy as np
 from fedclade.aggregation import aggregate
 from fedclade.clustering.method import Decisions, Method, averaged, events_of, rearranged, regrouped
 from fedclade.clustering.recent import Memory, cluster_norms
+from fedclade.clustering.screen import too_large
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.links import Links
@@ -49,6 +50,7 @@ class Server:
         arrival = fleet.carry_out(plan, serving)  # lines 9 to 14: multicast, train, upload
         arrival = arrival.unsent() if self.method.alone else arrival
         arrival = arrival.without(not_finite(arrival))
+        arrival = arrival.without(too_large(begun, arrival, self.config))
         arrival = arrival.without(self.method.screen(begun, arrival))
         heard = self._heard(begun, arrival)
         with self.stopwatch.measure("clustering"):

@@ -30,9 +30,11 @@ from fedclade.core.tree import ROOT
 from fedclade.data import Population, Source, populate, read_source
 from fedclade.data.drift import Drift, drift_of
 from fedclade.data.given import given_name, source_of_devices
+from fedclade.data.poison import hostile_devices, poisoned
 from fedclade.edge import Edge, SimulatedEdge, plausibility
-from fedclade.fleet.attacks import HostileTrainer
+from fedclade.fleet.attacks import HostileTrainer, LyingFleet
 from fedclade.fleet.evaluation import evaluated, models_by_devices
+from fedclade.fleet.fleet import Fleet
 from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.fleet.simulated.trainer import StopRequested, Trainer
@@ -238,7 +240,9 @@ def simulated_server(
 ) -> Server:
     """Algorithm 1 with a simulated fleet: updates come from a trainer, times from an edge; D_k and planted groups."""
     watch = stopwatch or Stopwatch()
-    fleet = SimulatedFleet(config, trainer, edge, samples, watch, drift)
+    fleet: Fleet = SimulatedFleet(config, trainer, edge, samples, watch, drift)
+    if config.attack.lies:
+        fleet = LyingFleet(fleet, hostile_devices(config.attack, len(samples), config.run.seed))
     return Server(config, fleet, edge, find_method(config, groups), watch)
 
 
@@ -317,11 +321,12 @@ class Experiment:
         from fedclade.fleet.simulated.engines import build_trainer
 
         held = self.population if self.drift is None else self.drift.population
+        held = poisoned(held, self.config.attack, self.config.run.seed)
         trainer = build_trainer(self.engine, self.config, held, self._stop_requested)
         if self.drift is not None:
             trainer = DriftingTrainer(trainer, self.drift)
         attack = self.config.attack
-        if attack.kind == "none":
+        if attack.kind == "none" and not attack.lies:
             return trainer
         return HostileTrainer(trainer, attack, self.population.devices, self.config.run.seed)
 

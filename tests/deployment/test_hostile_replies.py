@@ -267,6 +267,34 @@ def test_a_claim_of_a_billion_samples_in_an_answer_is_held_against_what_was_decl
     assert "but it has declared " in incident
 
 
+@pytest.mark.parametrize("factor", [1e30, 100.0])
+def test_one_finite_update_of_1e30_or_a_hundred_times_too_large_under_fixed_thresholds_is_rejected(tmp_path, factor):
+    served = {}
+    for hostile in (False, True):
+        deployed, transport = deployment("run.rounds=5", "clustering.min_cluster_size=2")
+        if hostile:
+            spoil(transport, 2, factor)
+        run = deployed.run(tmp_path / f"{factor}-{hostile}")
+        last = run.evaluations[run.evaluations["round"] == 5]
+        served[hostile] = last[last["device"] != 2]["accuracy"].to_numpy()
+    rejected = [device for _, device in events(run, "rejected")]
+    assert rejected == [2] * 5  # also once the cluster is too small to tell what is usual
+    assert served[True].mean() > served[False].mean() - 0.1
+
+
+def spoil(transport, device_: int, factor: float) -> None:
+    """Let a device send its honest update so many times too large, in every round."""
+    work = transport._work
+
+    def larger(device, kind, round_, facts, found):
+        told, sent = work(device, kind, round_, facts, found)
+        if device == device_ and "update" in sent:
+            sent = {"update": (sent["update"] * np.float32(factor)).astype(np.float32)}
+        return told, sent
+
+    transport._work = larger
+
+
 def test_a_second_node_of_the_same_name_never_displaces_the_first(tmp_path):
     grid = grid_of()
     grid.join(1, device="0", partition_id=5, num_partitions=6)  # its node's number comes before all others

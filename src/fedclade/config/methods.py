@@ -137,13 +137,6 @@ class CrossEvaluationConfig(Section):
     harm_quantile: float = Field(
         0.6, gt=0, lt=1, description="quantile of the good that training does to others, taken as usual"
     )
-    absurd_factor: float = Field(
-        10.0, gt=1, description="an update so many times as large as is usual in its cluster is rejected"
-    )
-    absurd_compared: int = Field(5, ge=2, description="updates of a cluster, at least, to tell what is usual")
-    absurd_telling: int = Field(
-        2, ge=1, description="of devices heard before, at least, to tell what is usual without the others"
-    )
 
 
 class IfcaConfig(Section):

@@ -19,6 +19,19 @@ from fedclade.config.methods import (
 from fedclade.config.section import Section
 
 Relaxed = Strict(False)  # TOML has lists, no tuples
+AttackKind: TypeAlias = Literal[
+    "none",
+    "not-finite",
+    "huge",
+    "sign-flip",
+    "random",
+    "free-rider",
+    "sybil",
+    "alie",
+    "inner-product",
+    "label-flip",
+    "backdoor",
+]
 TraceEnd: TypeAlias = Literal["repeat", "hold", "refuse"]
 
 
@@ -481,16 +494,28 @@ class AggregationConfig(Section):
     weiszfeld_floor: float = Field(
         1e-6, gt=0, lt=1, description="its smoothing, as a share of the longest update, and the precision it ends at"
     )
+    absurd_factor: float = Field(
+        10.0, gt=1, description="an update so many times as large as is usual in its cluster is rejected"
+    )
+    absurd_compared: int = Field(5, ge=2, description="updates of a cluster, at least, to tell what is usual")
+    absurd_telling: int = Field(
+        2, ge=1, description="of devices heard before, at least, to tell what is usual without the others"
+    )
 
 
 class AttackConfig(Section):
     """Hostile or broken devices, to see what they do to the others."""
 
-    kind: Literal["none", "not-finite", "huge", "sign-flip", "random"] = Field(
+    kind: AttackKind = Field(
         "none",
-        description="what their updates are: NaN, a hundred times too large, reversed, or noise of the usual size",
+        description="what their updates are: NaN, a hundred times too large, reversed, noise of the usual size, "
+        "nothing (free-rider), all of them the first one's reversed (sybil), just within what is usual (alie), the "
+        "mean reversed three times over (inner-product), or trained on wrong labels (label-flip) or for a backdoor",
     )
     share: float = Field(0.2, ge=0, le=1, description="share of the devices that are hostile")
+    lies: bool = Field(
+        False, description="whether they also answer the reverse of the truth to everything that they are asked"
+    )
 
 
 class DeploymentConfig(Section):

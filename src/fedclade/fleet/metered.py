@@ -8,14 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.arrays import Floats, Ints
 from fedclade.core.links import Links
-from fedclade.core.state import Serving
-from fedclade.core.updates import Updates
 from fedclade.edge import Edge
-from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
+from fedclade.fleet.around import AroundFleet
+from fedclade.fleet.fleet import Answers, Cost, Fleet
 from fedclade.fleet.questions import Question
-from fedclade.scheduling.planner import Plan
 from fedclade.scheduling.timeline import plan_timeline
 
 LOOK = 1.0 / 3.0  # work of looking at an image, against training on it once: forward, without backward
@@ -23,13 +21,13 @@ LOOK = 1.0 / 3.0  # work of looking at an image, against training on it once: fo
 Answer = TypeVar("Answer")
 
 
-class Metered:
+class Metered(AroundFleet):
     """A fleet in one round: its answers cost what the round's links and the devices' processors make of the work."""
 
     def __init__(self, fleet: Fleet, edge: Edge, links: Links, samples: Ints, epochs: int) -> None:
-        self._fleet, self._edge, self._links = fleet, edge, links
+        super().__init__(fleet)
+        self._edge, self._links = edge, links
         self._trained = epochs * np.maximum(1, samples)  # images that a round's training puts through the model
-        self.parameters, self.simulated, self.keeps_updates = fleet.parameters, fleet.simulated, fleet.keeps_updates
 
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """The answer, with its cost."""
@@ -56,31 +54,3 @@ class Metered:
         joules = np.zeros(len(bits))
         joules[sending] = part * self._links.upload_joules[sending]
         return Cost(max(0.0, makespan - float(ready.max())), joules, uplink_bits=float(bits.sum()))
-
-    def muster(self, round_: int) -> Roster:
-        """As the fleet itself."""
-        return self._fleet.muster(round_)
-
-    def at(self, links: Links) -> Fleet:
-        """In another round."""
-        return self._fleet.at(links)
-
-    def initial_model(self, variant: int = 0) -> Singles:
-        """As the fleet itself."""
-        return self._fleet.initial_model(variant)
-
-    def carry_out(self, plan: Plan, serving: Serving) -> Arrival:
-        """As the fleet itself."""
-        return self._fleet.carry_out(plan, serving)
-
-    def train_all(self, round_: int, model: Singles) -> Updates:
-        """As the fleet itself."""
-        return self._fleet.train_all(round_, model)
-
-    def named_tensors(self, model: Singles) -> dict[str, Singles]:
-        """As the fleet itself."""
-        return self._fleet.named_tensors(model)
-
-    def close(self) -> None:
-        """As the fleet itself."""
-        self._fleet.close()

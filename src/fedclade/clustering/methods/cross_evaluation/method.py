@@ -12,12 +12,10 @@ from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
 from fedclade.clustering.methods.cross_evaluation.proposals import Proposals
 from fedclade.clustering.methods.cross_evaluation.review import replaced, review_due, reviewed, settled
 from fedclade.clustering.recent import cluster_norms
-from fedclade.clustering.similarity import absurd
 from fedclade.core.arrays import Ints
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import Node
-from fedclade.edge.latency import local_steps
 from fedclade.fleet.fleet import Arrival, Fleet
 from fedclade.fleet.questions import Evaluate
 from fedclade.scheduling.planner import heard_in_full
@@ -76,28 +74,6 @@ class CrossEvaluation(BaseMethod):
         never = np.setdiff1d(waiting, before)
         moves += replaced(tree, state.models, devices, never, settings, talk, newcomers=True, kind="placed")
         return Decisions(state.method, moves=tuple(moves), notes=talk.notes(), cost=talk.cost)
-
-    def screen(self, state: State, arrival: Arrival) -> Mapping[int, str]:
-        """Updates that are far larger than is usual in their cluster."""
-        reasons, settings = dict[int, str](), self.config.cross_evaluation
-        for leaf in state.tree.leaves():
-            members = np.array(leaf.devices, dtype=np.int64)
-            present = np.intersect1d(arrival.heard, members)
-            silent = np.setdiff1d(members[state.last_heard[members] > 0], arrival.plan.computing)
-            if len(present) >= settings.absurd_compared:
-                silent = silent[:0]  # else those heard before tell what is usual, too
-            norms = np.concatenate([arrival.updates.norms(present), state.memory.norms(silent)])
-            if len(norms) < settings.absurd_compared:
-                continue
-            whose = np.concatenate([present, silent])
-            accepted = state.last_heard[whose] > 0  # who never was may be so for good reason
-            telling = accepted if accepted.sum() >= settings.absurd_telling else np.ones_like(accepted)
-            steps = local_steps(self.config.training, state.samples[whose])
-            usual = np.median(norms[telling])
-            too_large = absurd(norms, steps, telling, settings.absurd_factor)[: len(present)]
-            for row in np.flatnonzero(too_large):
-                reasons[int(present[row])] = f"norm {norms[row]:.3g}, usual is {usual:.3g}"
-        return reasons
 
     def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
         """Decide on every cluster; then, on what has become of them, review who belongs where."""
