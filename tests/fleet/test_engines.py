@@ -22,6 +22,8 @@ from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import compile_lean
 from fedclade.fleet.simulated.kernels.targets import Classes, Numbers
+from fedclade.fleet.simulated.looks import parts_of
+from fedclade.fleet.simulated.net import LOOK_BATCH
 from fedclade.fleet.simulated.pool import WorkersTrainer
 from tiny_runs import outcome, tiny
 
@@ -144,8 +146,30 @@ def test_an_engine_surveys_models_as_the_plain_engine_does(model, engine):
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_worker_processes_give_the_same_bytes_as_one_process(model, engine, workers):
     plan, population = settings_of(model), population_of([12, 1])  # also more workers than devices
-    alone = updates(Engine(engine, 1), plan, population)
-    np.testing.assert_array_equal(updates(Engine(engine, workers), plan, population), alone)
+    alone, together = (build_trainer(Engine(engine, count), plan, population) for count in (1, workers))
+    models = np.stack([alone.initial_model() * scale for scale in np.float32([1, 0.5, -1])])
+    images = np.resize(np.arange(13), 5 * LOOK_BATCH + 7)
+    before = together.examiner.losses(models, images)  # there are no processes yet
+    devices = np.arange(2)
+    updates = [trainer.train(3, models, devices, devices) for trainer in (together, alone)]
+    np.testing.assert_array_equal(*updates)
+    for several in (models, models[:1]):
+        looks = [trainer.examiner.losses(several, images) for trainer in (together, alone)]
+        np.testing.assert_array_equal(*looks)
+        np.testing.assert_array_equal(looks[0], before[: len(several)])
+    scores = [trainer.examiner.scores(models[1], images) for trainer in (together, alone)]
+    np.testing.assert_array_equal(*scores)
+    together.close()
+
+
+@given(st.integers(1, 40), st.integers(1, 5000), st.integers(1, 12))
+def test_looks_are_parted_without_gaps_at_whole_batches(models, images, most):
+    parts, seen = parts_of(models, images, most), np.zeros((models, images), dtype=int)
+    for (first, last), (start, end) in parts:
+        seen[first:last, start:end] += 1
+        assert start % LOOK_BATCH == 0
+    assert (seen == 1).all()
+    assert len(parts) <= max(most, 1)
 
 
 def test_worker_processes_may_have_nobody_to_train():

@@ -344,3 +344,10 @@ def test_named_tensors_are_the_modules_own_and_copies():
         np.testing.assert_array_equal(tensor, expected[name].numpy())
         tensor[:] = -1
     np.testing.assert_array_equal(model, np.arange(trainer.parameters))
+
+
+def test_what_devices_hold_is_left_as_it_is():
+    held = populate(plan(), replace(SOURCE, x=SOURCE.x.astype(np.float32)))
+    before = held.images.copy()
+    SequentialTrainer(plan(), held)
+    np.testing.assert_array_equal(held.images, before)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
 
 from fedclade.metrics.fairness import gap, jain, worst_tenth
 from fedclade.metrics.groups import adjusted_rand_index
@@ -57,6 +58,13 @@ def test_adjusted_rand_index_of_a_partly_right_clustering_by_hand():
     # planted sizes 3 and 2: 3 + 1 = 4 pairs; found sizes 2 and 3: 4 pairs; in both: {0, 1} and {3, 4}: 2
     # expected 4 x 4 / 10 = 1.6; (2 - 1.6) / (4 - 1.6) = 1/6
     assert adjusted_rand_index(np.array([0, 0, 0, 1, 1]), ["a", "a", "b", "b", "b"]) == pytest.approx(1 / 6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), min_size=1, max_size=30))
+def test_adjusted_rand_index_is_scikit_learns(devices):
+    planted, found = zip(*devices, strict=True)
+    expected = adjusted_rand_score(planted, found)
+    assert adjusted_rand_index(np.array(planted), list(found)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_adjusted_rand_index_of_unrelated_groups_is_about_zero():

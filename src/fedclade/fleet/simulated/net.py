@@ -1,6 +1,6 @@
 """A model and the devices' data: what training starts from, and what questions look at."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,13 +14,15 @@ from fedclade.core.random import derived_seed
 from fedclade.data import Population
 from fedclade.data.source import standard_axes
 from fedclade.fleet.simulated.kernels.flat import bind
-from fedclade.fleet.simulated.kernels.lean import LeanProgram, compile_lean
+from fedclade.fleet.simulated.kernels.lean import compile_lean
 from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.fleet.told import Share
 from fedclade.models import build_model
 
-EVALUATION_BATCH = 512
-LOOK_BATCH = 64  # of images that stay in the cache on their way through a small net
+# Images that are looked at together: as many as stay in the cache on their way through a net.
+LOOK_BATCH, LEAN_LOOK_BATCH = 256, 64
+LOOK_CHUNK = 4096  # images that every model looks at before the next ones are taken out
+STANDARDISED_BYTES = 1 << 26  # images that take less, as floats, are standardised once for all
 
 Step: TypeAlias = Literal["autograd", "lean", "batched"]
 
@@ -42,6 +44,9 @@ class Net:
         per_input = standard_axes(self._shape)
         std, mean = (torch.tensor(v, device=self._device).reshape(per_input) for v in (population.std, population.mean))
         self._scale, self._shift = 1.0 / (population.full_scale * std), mean / std
+        self._standardised: torch.Tensor | None = None
+        if not self._tokens and 4 * self._images.numel() <= STANDARDISED_BYTES:
+            self._standardised = _standardised(self._images, self._scale, self._shift)
         self._model, self._task = config.model, population.task
         self._targets, self.classes = targets_of(population.task), population.task.strata
         self._module = self._built(self._seed).to(self._device)
@@ -53,12 +58,15 @@ class Net:
         self._program = compile_lean(self._module, self._targets) if lean else None
         if lean and self._program is None:
             self._weights, self._gradient, self._order = bind(self._module, channels_last=True)
+        convolves = any(isinstance(layer, nn.Conv2d) for layer in self._module.modules())
+        self._lean_looks = self._program is not None and convolves  # dense layers are as fast in larger batches
 
     def inputs(self, positions: torch.Tensor) -> torch.Tensor:
         """Samples as the model sees them: floats, standardised per channel or feature; or token ids."""
         if self._tokens:
             return self._images[positions].long()
-        images = self._images[positions].float().mul_(self._scale).sub_(self._shift)
+        known = self._standardised
+        images = _standardised(self._images[positions], self._scale, self._shift) if known is None else known[positions]
         if self._order is None or images.ndim != 4:
             return images
         return images.contiguous(memory_format=torch.channels_last)
@@ -96,32 +104,45 @@ class Net:
 
     def losses(self, models: Singles, positions: Ints) -> np.ndarray:
         """The loss of each model (row) on each image (column)."""
-        if self._program:
-            return self._lean_losses(self._program, models, torch.from_numpy(positions))
-        return np.stack([self.scores(model, positions)[1] for model in models])
+        losses: np.ndarray = self.looks(models, positions)[1]
+        return losses
 
-    @torch.inference_mode()
-    def _lean_losses(self, program: LeanProgram, models: Singles, positions: torch.Tensor) -> np.ndarray:
-        """Of each model (row) on each image (column)."""
-        images, labels, losses = self.inputs(positions), self._labels[positions], []
-        features = images.flatten(1).t().contiguous()
-        for model in models:
-            self._load(model)
-            looks = [program.logits(batch, images.shape[1:]).clone() for batch in torch.split(features, LOOK_BATCH, 1)]
-            losses.append(self._targets.losses(torch.cat(looks, 1).t(), labels))
-        return torch.stack(losses).double().numpy()
-
-    @torch.no_grad()
     def scores(self, model: Singles, positions: Ints) -> tuple[np.ndarray, np.ndarray]:
         """The score of each image, and its loss."""
-        self._module.eval()
-        self._load(model)
-        scores, losses = [], []
-        for batch in torch.split(torch.from_numpy(positions).to(self._device), EVALUATION_BATCH):
-            logits, labels = self._module(self.inputs(batch)), self._labels[batch]
-            scores.append(self._targets.scores(logits, labels))
-            losses.append(self._targets.losses(logits, labels))
-        return torch.cat(scores).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+        scores, losses = self.looks(model[None], positions)
+        return scores[0], losses[0]
+
+    @torch.inference_mode()
+    def looks(self, models: Singles, positions: Ints) -> np.ndarray:
+        """The score of each model (row) on each image (column), and its loss."""
+        self._set_training(False)
+        found = np.empty((2, len(models), len(positions)))
+        scores, losses = found
+        for first in range(0, len(positions), LOOK_CHUNK):
+            part = slice(first, first + LOOK_CHUNK)
+            chosen = torch.from_numpy(positions[part]).to(self._device)
+            images, labels = self.inputs(chosen), self._labels[chosen]
+            logits = self._logits(images)
+            for row, model in enumerate(models):
+                self._load(model)
+                outputs = logits()
+                scores[row, part] = self._targets.scores(outputs, labels).cpu().numpy()
+                losses[row, part] = self._targets.losses(outputs, labels).cpu().numpy()
+        return found
+
+    def _logits(self, images: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """How to find the outputs of the model of the moment for images, one row each."""
+        program, shape = self._program, images.shape[1:]
+        if program is None or not self._lean_looks:
+            whole = torch.split(images, LOOK_BATCH)
+            return lambda: torch.cat([self._module(batch) for batch in whole])
+        turned = torch.split(images.flatten(1).t().contiguous(), LEAN_LOOK_BATCH, 1)
+        return lambda: torch.cat([program.logits(batch, shape).clone() for batch in turned], 1).t()
+
+    def _set_training(self, training: bool) -> None:
+        """Whether dropout drops; to set it takes longer than many a small model's look."""
+        if self._module.training != training:
+            self._module.train(training)
 
     def flat(self, tensors: Mapping[str, Singles]) -> Singles:
         """The inverse of ``named_tensors``."""
@@ -134,6 +155,10 @@ class Net:
             start, end = end, end + parameter.numel()
             tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
         return tensors
+
+
+def _standardised(images: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    return images.float().mul(scale).sub_(shift)
 
 
 def _check_vocabulary(name: str, module: nn.Module, largest: int) -> None:

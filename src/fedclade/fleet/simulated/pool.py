@@ -16,17 +16,18 @@ import sys
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from fedclade.config import Config
-from fedclade.core.arrays import Ints, Singles
+from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.lists import Lists
 from fedclade.data import Population
+from fedclade.fleet.simulated.looks import Part, SharedLooks
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.simulated.trainer import StopRequested
@@ -59,8 +60,12 @@ class _Task:
     deaths: int = field(default=0)
 
 
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
 class WorkersTrainer(SequentialTrainer):
-    """A Trainer whose devices are trained by worker processes; evaluation stays in this one."""
+    """A Trainer whose devices are trained, and whose models are looked at, by worker processes."""
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class WorkersTrainer(SequentialTrainer):
         self._workers: list[_Worker] = []
         self._trainings = 0
         self._alone = self._told = False
+        self.examiner = SharedLooks(self.local, self._looked, workers)
 
     def _start_all(self) -> None:
         """At the first training: whoever only plans needs no processes."""
@@ -105,12 +111,7 @@ class WorkersTrainer(SequentialTrainer):
         if shared is None:
             return super().train(round_, models, devices, model_of)
         self._trainings += 1
-        pending = deque(self._tasks(round_, devices, starts_from, shared))
-        selector = selectors.DefaultSelector()
-        for index, worker in enumerate(self._workers):
-            selector.register(worker.reply, selectors.EVENT_READ, index)
-        with selector:
-            self._serve(pending, selector)
+        self._serve(deque(self._tasks(round_, devices, starts_from, shared)))
         for each in shared.values():
             each.forget()
         return shared["updates"].array
@@ -133,9 +134,25 @@ class WorkersTrainer(SequentialTrainer):
             warnings.warn(f"{_LITTLE_MEMORY}: worker processes share files in {tempfile.gettempdir()}", stacklevel=3)
         return shared
 
+    def _looked(self, models: Singles, positions: Ints, parts: Sequence[Part]) -> Floats | None:
+        """What ``Net.looks`` gives, each worker taking some of the parts; None where there are none, or no room."""
+        if not self._workers:
+            return None
+        try:
+            found = SharedArray((2, len(models), len(positions)), "float64")
+            shared = {"models": shared_copy(models), "positions": shared_copy(positions), "found": found}
+        except OSError:  # there is no room for what is shared
+            return None
+        addresses = {name: array.address for name, array in shared.items()}
+        lines = [_line({"number": number, "look": part, **addresses}) for number, part in enumerate(parts)]
+        self._serve(deque(_Task(number, line) for number, line in enumerate(lines)))
+        for array in shared.values():
+            array.forget()
+        return found.array
+
     def _tasks(self, round_: int, devices: Ints, model_of: Ints, shared: dict[str, SharedArray]) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
-        in_order, tasks = longest_first(self._population.samples[devices], self.examiner.devices_at_once), []
+        in_order, tasks = longest_first(self._population.samples[devices], self.local.devices_at_once), []
         for number, rows in enumerate(in_order):
             message = {
                 "number": number,
@@ -146,11 +163,17 @@ class WorkersTrainer(SequentialTrainer):
                 "training": self._trainings,
                 **{name: array.address for name, array in shared.items()},
             }
-            tasks.append(_Task(number, json.dumps(message).encode() + b"\n"))
+            tasks.append(_Task(number, _line(message)))
         return tasks
 
-    def _serve(self, pending: deque[_Task], selector: selectors.BaseSelector) -> None:
+    def _serve(self, pending: deque[_Task]) -> None:
         """Deal until all is done. Asked to stop, deal no more, wait for what is under way, and say so."""
+        with selectors.DefaultSelector() as selector:
+            for index, worker in enumerate(self._workers):
+                selector.register(worker.reply, selectors.EVENT_READ, index)
+            self._deal(pending, selector)
+
+    def _deal(self, pending: deque[_Task], selector: selectors.BaseSelector) -> None:
         stopping = False
         while True:
             stopping = stopping or self._stop_requested()

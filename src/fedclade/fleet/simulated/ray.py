@@ -117,7 +117,7 @@ class RayTrainer(SequentialTrainer):
         self._join()
         used, model_of = np.unique(model_of, return_inverse=True)
         starts, updates = self._ray.put(models[used]), np.empty((len(devices), self.parameters), dtype=np.float32)
-        at_once = self.examiner.devices_at_once
+        at_once = self.local.devices_at_once
         size = at_once * -(-self._config.ray.chunk // at_once)  # the same devices are stacked as in worker processes
         rows_of = list(longest_first(self._population.samples[devices], size))
         tasks = [("train", ((round_, devices[rows], model_of[rows]), starts)) for rows in rows_of]

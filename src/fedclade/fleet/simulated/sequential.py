@@ -6,6 +6,7 @@ from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import Interrupted
 from fedclade.data import Population
+from fedclade.fleet.questions import Examiner
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.fleet.simulated.trainer import StopRequested
@@ -22,29 +23,30 @@ class SequentialTrainer:
         *,
         step: Step = "autograd",
     ) -> None:
-        self.examiner = Local(config, population, step)
+        self.local = Local(config, population, step)
+        self.examiner: Examiner = self.local
         self._stop_requested = stop_requested
-        self.parameters = len(self.examiner.initial)
+        self.parameters = len(self.local.initial)
         self.incidents: list[str] = []
 
     def initial_model(self, variant: int = 0) -> Singles:
         """w0: depends on the seed and the variant alone."""
-        return self.examiner.initial_model(variant)
+        return self.local.initial_model(variant)
 
     def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         """Δw of each device, in the order given."""
         updates = np.empty((len(devices), self.parameters), dtype=np.float32)
-        size = self.examiner.devices_at_once
+        size = self.local.devices_at_once
         for first in range(0, len(devices), size):
             if self._stop_requested():
                 raise Interrupted
             rows = slice(first, first + size)
-            updates[rows] = self.examiner.train_many(round_, models, devices[rows], model_of[rows])
+            updates[rows] = self.local.train_many(round_, models, devices[rows], model_of[rows])
         return updates
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""
-        return self.examiner.named_tensors(model)
+        return self.local.named_tensors(model)
 
     def close(self) -> None:
         """Nothing to let go of."""

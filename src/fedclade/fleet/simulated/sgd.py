@@ -36,7 +36,7 @@ class Local(Net):
 
     def train(self, round_: int, start: Singles, device: int) -> Singles:
         """Δw of one device: E epochs of mini-batch SGD from ``start``."""
-        self._module.train()
+        self._set_training(True)
         before = self._load(start).clone()
         positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
         orders, rate = self.orders(round_, device), self.rate(round_)

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,10 @@ def main() -> None:
     with os.fdopen(setup["reply"], "w", buffering=1) as reply:
         for line in sys.stdin:
             task = json.loads(line)
+            if "look" in task:
+                look(local, task)
+                print(task["number"], file=reply)
+                continue
             rows = task["rows"]
             if task["training"] != training:
                 training, models, updates = task["training"], attach(task["models"]), attach(task["updates"])
@@ -49,6 +54,13 @@ def main() -> None:
                 task["round"], models, np.array(task["devices"]), np.array(task["model_of"])
             )
             print(task["number"], file=reply)
+
+
+def look(local: Local, task: dict[str, Any]) -> None:
+    """Some of the models at some of the images."""
+    (first, last), (start, end) = task["look"]
+    models, positions, found = (attach(task[name]) for name in ("models", "positions", "found"))
+    found[:, first:last, start:end] = local.looks(models[first:last], positions[start:end])
 
 
 if __name__ == "__main__":
