@@ -1,14 +1,15 @@
 """Processes of a study: what they tell, and what is made of those that fail."""
 
 import json
+import socket
 import sys
 
 import pytest
 
 from data_builders import stand_in_folder_with
 from fedclade import config as configuration
-from fedclade.study import Failure, Job, carry_out, execute, prepare
-from tiny_runs import TINY
+from fedclade.study import Failure, Job, carry_out, children, execute, prepare
+from tiny_runs import TINY, outcome
 
 TOLD = {"event": "failed", "kind": "crashed", "message": "RuntimeError: out of luck"}
 
@@ -23,7 +24,8 @@ def failing(job, monkeypatch):
     """Run a script instead of the job: gives its failure, the rounds it told, and what failure.txt holds."""
 
     def carried_out(script: str) -> tuple[Failure | None, list[int], str | None]:
-        monkeypatch.setattr(execute, "_words", lambda _: [sys.executable, "-c", script])
+        monkeypatch.setattr(children, "COMMAND", (sys.executable,))
+        monkeypatch.setattr(execute, "_words", lambda _: ["-c", script])
         rounds: list[int] = []
         failed = carry_out([job], 1, lambda _, done: rounds.append(done))
         file = job.folder / "failure.txt"
@@ -149,3 +151,20 @@ def test_real_runs_that_fail_each_tell_their_kind(tmp_path, monkeypatch):
     assert first == "crashed: RuntimeError: out of luck (exit code 1)"
     assert second == "Traceback (most recent call last):"
     assert "in out_of_luck" in (jobs[2].folder / "failure.txt").read_text("utf-8")  # for whoever wrote the policy
+
+
+def gone() -> socket.socket:
+    """A nursery that is gone before its first run."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.close()
+    return ours
+
+
+@pytest.mark.slow
+def test_runs_forked_from_a_warm_process_end_as_those_that_start_from_nothing(tmp_path, monkeypatch):
+    config = configuration.load(TINY, {"compare.seeds": 1, "compare.policies": ["fair", "random"]})
+    warm, cold = (prepare(config, tmp_path / name) for name in ("warm", "cold"))
+    assert carry_out(warm, 2) == {}
+    monkeypatch.setattr(children, "_started", gone)
+    assert carry_out(cold, 2) == {}
+    assert [outcome(job.folder) for job in warm] == [outcome(job.folder) for job in cold]

@@ -4,9 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fedclade.core.errors import Interrupted
+from fedclade.study.children import Children
 from fedclade.study.plan import Job
 
 LAST_WORDS = 100  # lines kept of a run that failed: enough for a traceback
@@ -51,11 +49,13 @@ def carry_out(
 ) -> dict[Job, Failure]:
     """Run what is not finished, each in a process of its own; gives what went wrong with those that failed.
 
-    Asked to stop, it lets every run write its checkpoint and raises Interrupted.
+    Of one seed the longest runs come first, so that in the end no process waits for long. Asked to stop, it lets every
+    run write its checkpoint and raises Interrupted.
     """
-    children, failed = _Children(), dict[Job, Failure]()
-    with ThreadPoolExecutor(processes) as pool:
-        futures = {pool.submit(_carry_out, job, children, on_progress): job for job in jobs if not job.finished}
+    todo = sorted((job for job in jobs if not job.finished), key=lambda job: (job.seed, -job.work))
+    children, failed = Children(warm=len(todo) > 1), dict[Job, Failure]()
+    with contextlib.closing(children), ThreadPoolExecutor(processes) as pool:
+        futures = {pool.submit(_carry_out, job, children, on_progress): job for job in todo}
         left = set(futures)
         while left:
             done, left = wait(left, timeout=0.2)
@@ -71,73 +71,32 @@ def carry_out(
     return failed
 
 
-class _Children:
-    """The processes that are running. Once they are asked to stop, no other one starts."""
-
-    def __init__(self) -> None:
-        self.stopping = False
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-
-    def start(self, words: Sequence[str]) -> subprocess.Popen[str] | None:
-        """Start one; None when it is too late for that."""
-        with self._lock:
-            if self.stopping:
-                return None
-            child = subprocess.Popen(
-                words,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",  # users' own code may print anything
-                start_new_session=True,  # Ctrl-C comes to this process alone, which hands it on
-            )
-            self._running.add(child)
-        return child
-
-    def forget(self, child: subprocess.Popen[str]) -> None:
-        """One has ended."""
-        with self._lock:
-            self._running.discard(child)
-
-    def stop(self) -> None:
-        """Ask all of them to write their checkpoints and end."""
-        with self._lock:
-            self.stopping = True
-            for child in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    child.terminate()
-
-
 def _words(job: Job) -> list[str]:
-    return [sys.executable, "-m", "fedclade", "--traceback", "run", "--resume", str(job.folder), "--progress", "json"]
+    return ["--traceback", "run", "--resume", str(job.folder), "--progress", "json"]
 
 
-def _carry_out(job: Job, children: _Children, on_progress: OnProgress) -> Failure | None:
+def _carry_out(job: Job, children: Children, on_progress: OnProgress) -> Failure | None:
     """Run one job; a failure is also written into its folder, with the last lines that were no events."""
-    child = children.start(_words(job))
+    child = children.start(_words(job), job.folder)
     if child is None:
         return None
     said: deque[str] = deque(maxlen=LAST_WORDS)
     last: dict[str, Any] = {}
-    with child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            event = _event(line)
-            if event is None:
-                said.append(line)
-                continue
-            last = event
-            if event["event"] == "round":
-                on_progress(job, _rounds_done(job, event))
+    for line in child.lines():
+        event = _event(line)
+        if event is None:
+            said.append(line)
+            continue
+        last = event
+        if event["event"] == "round":
+            on_progress(job, _rounds_done(job, event))
+    code = child.ended()
     children.forget(child)
     file = job.folder / "failure.txt"
-    if child.returncode == 0 or children.stopping:
+    if code == 0 or children.stopping:
         file.unlink(missing_ok=True)
         return None
-    failure = _failure(last, said, child.returncode)
+    failure = _failure(last, said, code)
     file.write_text(f"{failure.kind}: {failure}\n{''.join(said)}", "utf-8")
     return failure
 

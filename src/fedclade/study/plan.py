@@ -33,6 +33,11 @@ class Job:
         """Whether its run came to its end."""
         return (self.folder / "config.toml").is_file() and Run(self.folder).finished
 
+    @property
+    def work(self) -> int:
+        """How long it takes, compared with others: a round of more devices takes longer."""
+        return self.config.run.rounds * self.devices
+
     def __str__(self) -> str:
         return f"{self.contender}, {self.devices} devices, seed {self.seed}"
 

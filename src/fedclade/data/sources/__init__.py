@@ -21,6 +21,8 @@ def read_source(config: Config) -> Source:
     name = config.population.source
     where = f'population.source = "{name}"'
     known = members(__name__)
+    if (kept := _kept.get(_key(config))) is not None:
+        return kept
     if name in known:
         source: Source = import_module(known[name]).read(config)
     elif name.startswith(GIVEN):
@@ -36,6 +38,22 @@ def read_source(config: Config) -> Source:
             f"{where}: no such source; {near_miss(name, known)}, or a file, a folder, or 'package.module:function'"
         )
     return source.checked(where, config.population.targets)
+
+
+UNCHANGING = ("cifar10", "digits", "femnist", "mnist5k")  # sources that no other setting than their folder changes
+_kept: dict[tuple[str, str | None], Source] = {}
+
+
+def keep(config: Config) -> None:
+    """Read a source that does not change, and keep it for this process and its forks; one kept before is let go."""
+    if config.population.source in UNCHANGING and _key(config) not in _kept:
+        _kept.clear()
+        _kept[_key(config)] = read_source(config)
+
+
+def _key(config: Config) -> tuple[str, str | None]:
+    root = config.population.root
+    return config.population.source, None if root is None else str(root)
 
 
 def _exists(name: str) -> bool:
