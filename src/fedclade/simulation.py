@@ -33,7 +33,7 @@ from fedclade.data.given import given_name, source_of_devices
 from fedclade.data.poison import hostile_devices, poisoned
 from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer, LyingFleet
-from fedclade.fleet.evaluation import evaluated, models_by_devices
+from fedclade.fleet.evaluation import evaluated, models_by_devices, tuned_accuracy
 from fedclade.fleet.fleet import Fleet
 from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.fleet import SimulatedFleet
@@ -189,6 +189,7 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
         outcome=replace(
             _outcome(parts, state, replace(seen, conventional_accuracy=of_model[CONVENTIONAL]), of_model),
             drift=following,
+            tuned_accuracy=tuned_accuracy(fleet, state, parts.config.run.fine_tune),
         ),
         ended_by=why,
         tensors={name: fleet.named_tensors(model) for name, model in models.items()},

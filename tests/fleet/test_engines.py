@@ -92,7 +92,9 @@ ENGINES = [("cnn", "workers"), ("mlp", "workers"), ("mlp", "batched"), ("logisti
 @example(sizes=[25, 29], extras={"weight_decay": 0.01, "learning_rate_decay": 0.9})  # such a kink, for the cnn
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
-    extras=st.sampled_from([{}, {"momentum": 0.9}, {"weight_decay": 0.01, "learning_rate_decay": 0.9}]),
+    extras=st.sampled_from(
+        [{}, {"momentum": 0.9}, {"weight_decay": 0.01, "learning_rate_decay": 0.9}, {"proximal": 0.5}]
+    ),
 )
 def test_an_engine_gives_the_plain_engines_updates(model, engine, sizes, extras):
     plan, population = settings_of(model, **extras), population_of(sizes)

@@ -65,7 +65,9 @@ def update_by_hand(config: Config, population: Population, start: np.ndarray, ro
         for first in range(0, len(order), settings.batch_size):
             batch = order[first : first + settings.batch_size]
             optimiser.zero_grad()
-            nn.functional.cross_entropy(module(images[batch]), labels[batch]).backward()
+            loss = nn.functional.cross_entropy(module(images[batch]), labels[batch])
+            apart = nn.utils.parameters_to_vector(module.parameters()) - torch.from_numpy(start)
+            (loss + settings.proximal / 2 * (apart**2).sum()).backward()
             optimiser.step()
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy() - start
 
@@ -85,6 +87,7 @@ def two_models(trainer: SequentialTrainer) -> np.ndarray:
         (1, {}),
         (2, {"momentum": 0.9}),
         (2, {"weight_decay": 0.3}),
+        (2, {"proximal": 0.7}),
         (4, {"learning_rate_decay": 0.5}),
         (3, {"momentum": 0.9, "weight_decay": 0.3, "learning_rate_decay": 0.9, "epochs": 3}),
     ],

@@ -27,6 +27,7 @@ OUTCOME = Outcome(
     energy_joules=np.array([1.0, 2.0, 3.0, 4.0]),
     accuracy=np.array([0.5, 0.7, 0.9, np.nan]),  # the last device is gone
     conventional_accuracy=np.array([0.2, 0.3, 0.4, np.nan]),
+    tuned_accuracy=np.array([0.6, 0.8, 1.0, np.nan]),
     objective=Objective(
         1.2,
         {"0.0": 1.0, "0.1": 1.5},
@@ -49,6 +50,8 @@ def test_every_metric_by_hand():
         {
             "accuracy_min": 0.5,
             "accuracy_mean": 0.7,
+            "accuracy_tuned_mean": 0.8,
+            "accuracy_tuned_min": 0.6,
             "accuracy_max": 0.9,
             "accuracy_gap": 0.4,
             "accuracy_std": np.sqrt(0.08 / 3),
@@ -73,7 +76,7 @@ def test_every_metric_by_hand():
 
 def test_what_does_not_exist_is_none():
     silent = {"accuracy": np.full(4, np.nan), "objective": Objective(np.nan, {"0": np.inf}, {})}
-    told = summarise(replace(OUTCOME, planted=None, tree=Tree.planted(4), **silent))
+    told = summarise(replace(OUTCOME, planted=None, tuned_accuracy=None, tree=Tree.planted(4), **silent))
     nothing = {name for name, value in told.items() if value is None}
     assert {name for name in nothing if "accuracy" not in name} == {
         "adjusted_rand_index",

@@ -65,6 +65,12 @@ class RunConfig(Section):
         description="the one-model comparison: the root trained on by everybody, off the clock, or as it stood at the "
         "first split, which costs nothing and says little if that was early",
     )
+    fine_tune: int = Field(
+        0,
+        ge=0,
+        description="times that each device trains its cluster's model once more for E epochs, alone and off the "
+        "clock, after the last round: the tuned accuracy is told beside the other; 0: none",
+    )
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations on the devices' test data")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     report: bool = Field(True, description="write report.html, the page of the run, at its end")
@@ -223,6 +229,9 @@ class TrainingConfig(Section):
     learning_rate_decay: float = Field(1.0, gt=0, le=1, description="multiplies η after every round")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the local SGD, fresh each round")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty of the local SGD")
+    proximal: float = Field(
+        0.0, ge=0, description="FedProx: weight of the pull towards the model that the device was sent (μ); 0: FedAvg"
+    )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
     engine: Literal["auto", "sequential", "workers", "batched", "ray"] = Field(
         "auto",

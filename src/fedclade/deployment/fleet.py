@@ -110,6 +110,10 @@ class DeployedFleet:
             incidents=told,
         )
 
+    def train_own(self, round_: int, models: Singles) -> Updates | None:
+        """Nobody knows: real devices are not trained for the sake of a number."""
+        return None
+
     def train_all(self, round_: int, model: Singles) -> HeldUpdates:
         """Never: real devices do not train a second model for the sake of a comparison."""
         raise AssertionError('run.conventional must be "frozen" on real devices: they train only what is used')

@@ -40,6 +40,10 @@ class AroundFleet:
         """As the fleet itself."""
         return self._fleet.carry_out(plan, serving)
 
+    def train_own(self, round_: int, models: Singles) -> Updates | None:
+        """As the fleet itself."""
+        return self._fleet.train_own(round_, models)
+
     def train_all(self, round_: int, model: Singles) -> Updates:
         """As the fleet itself."""
         return self._fleet.train_all(round_, model)

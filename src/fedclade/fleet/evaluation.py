@@ -28,6 +28,18 @@ def evaluated(fleet: Fleet, state: State) -> EvaluationRecord:
     return EvaluationRecord(leaf_of, accuracy, loss, answer.accuracy[one], answers.incidents, objective)
 
 
+def tuned_accuracy(fleet: Fleet, state: State, times: int) -> Floats | None:
+    """Test accuracy of every device after it has trained its cluster's model so many times more by itself."""
+    serving = state.serving()
+    models, everyone = serving.models[serving.model_of], np.arange(state.devices)
+    for more in range(times):
+        updates = fleet.train_own(state.round + 1 + more, models)
+        if updates is None:
+            return None
+        models = models + updates.rows(everyone)
+    return fleet.ask(Evaluate(models, everyone, everyone)).value.accuracy if times else None
+
+
 def models_by_devices(fleet: Fleet, state: State) -> tuple[list[str], Floats]:
     """Accuracy of every model of the tree, and of the conventional one, on every device."""
     names = sorted(state.models)

@@ -123,6 +123,10 @@ class Fleet(Protocol):
         """Let the devices of a plan train the models that serve them, and upload."""
         ...
 
+    def train_own(self, round_: int, models: Singles) -> Updates | None:
+        """Every device's update of a model of its own, row by row, off the clock; None on real devices."""
+        ...
+
     def train_all(self, round_: int, model: Singles) -> Updates:
         """Every device's update of one model, off the clock: for the one-model comparison."""
         ...

@@ -56,6 +56,18 @@ def accuracy_mean(outcome: Outcome) -> float:
     return float(outcome.known_accuracy.mean())
 
 
+@metric("accuracy_tuned_mean", "mean device, tuned (%)", factor=100, table="accuracy", figure=None)
+def accuracy_tuned_mean(outcome: Outcome) -> float | None:
+    """Mean test accuracy after every device has trained its model on by itself (run.fine_tune); none if none did."""
+    return None if outcome.tuned_accuracy is None else float(known(outcome.tuned_accuracy).mean())
+
+
+@metric("accuracy_tuned_min", "worst device, tuned (%)", factor=100, table="accuracy", figure=None)
+def accuracy_tuned_min(outcome: Outcome) -> float | None:
+    """The same of the worst-served device."""
+    return None if outcome.tuned_accuracy is None else float(known(outcome.tuned_accuracy).min())
+
+
 @metric(
     "accuracy_max",
     "best device (%)",

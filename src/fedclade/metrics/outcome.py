@@ -30,6 +30,7 @@ class Outcome:
     energy_joules: Floats  # spent by each device
     accuracy: Floats  # of its cluster's model on its test data; NaN: it did not answer
     conventional_accuracy: Floats  # the same of the one model for all
+    tuned_accuracy: Floats | None = None  # after each device has trained its model on, alone; None: nobody did
     accuracy_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
     drift: Following | None = None  # how devices whose data changed were followed; None before the run's end
     objective: Objective | None = None  # the clusters' losses, and the best that they have had

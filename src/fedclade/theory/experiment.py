@@ -139,6 +139,7 @@ def _require_strong_convexity(config: Config) -> None:
         ("model.name", config.model.name, "logistic", config.model.name != "logistic"),
         ("training.weight_decay", training.weight_decay, "greater than 0", training.weight_decay == 0),
         ("training.momentum", training.momentum, "0.0", training.momentum != 0),
+        ("training.proximal", training.proximal, "0.0", training.proximal != 0),
         ("clustering.method", config.clustering.method, "one that splits", config.clustering.method == "none"),
     ]
     for field, value, right, is_wrong in wrong:

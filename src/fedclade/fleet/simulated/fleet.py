@@ -85,6 +85,11 @@ class SimulatedFleet:
             incidents=self._incidents(),
         )
 
+    def train_own(self, round_: int, models: Singles) -> Updates | None:
+        """Everybody, each from a model of its own."""
+        everyone = np.arange(len(self._samples))
+        return self._train(round_, models, everyone, everyone)
+
     def train_all(self, round_: int, model: Singles) -> Updates:
         """Everybody, from one model."""
         everyone = np.arange(len(self._samples))

@@ -25,7 +25,8 @@ class Local(Net):
         super().__init__(config, population, step)
         self.config = config.training
         dense = self._device.type == "cpu" and DenseStack.fits(self._module)
-        plain = not config.training.momentum and not config.training.weight_decay
+        training = config.training
+        plain = not (training.momentum or training.weight_decay or training.proximal)
         self._dual = DualProgram(self._module, self._targets) if step == "lean" and dense and plain else None
         self._stack = DenseStack(self._module, self._targets) if step == "batched" and dense else None
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
@@ -44,14 +45,16 @@ class Local(Net):
             images, wanted = self.inputs(positions).flatten(1), self._targets.wanted(self._labels[positions])
             self._dual.train(images, wanted.numpy(), orders, self.config.batch_size, rate)
         else:
-            self._steps(positions, orders, rate, derived_seed(self._seed, "dropout", round_, device))
+            self._steps(before, positions, orders, rate, derived_seed(self._seed, "dropout", round_, device))
         difference = self._weights - before
         if self._order is not None:
             difference = torch.empty_like(difference).index_copy_(0, self._order, difference)
         update: Singles = difference.cpu().numpy()
         return update
 
-    def _steps(self, positions: torch.Tensor, orders: list[Ints], rate: float, dropout_seed: int) -> None:
+    def _steps(
+        self, start: torch.Tensor, positions: torch.Tensor, orders: list[Ints], rate: float, dropout_seed: int
+    ) -> None:
         gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
         momentum = torch.zeros_like(self._weights) if self.config.momentum else None
         with torch.random.fork_rng(devices=[]):
@@ -59,7 +62,7 @@ class Local(Net):
             for order in orders:
                 for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
                     gradients(batch)
-                    self._descend(rate, momentum)
+                    self._descend(start, rate, momentum)
 
     def _autograd_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
         images, labels = self.inputs(positions), self._labels[positions]
@@ -103,9 +106,11 @@ class Local(Net):
         shuffles = generator(self._seed, "batches", round_, device)
         return [shuffles.permutation(len(self._shares["train"][device])) for _ in range(self.config.epochs)]
 
-    def _descend(self, rate: float, momentum: torch.Tensor | None) -> None:
-        """One step of SGD, as torch.optim.SGD defines it."""
+    def _descend(self, start: torch.Tensor, rate: float, momentum: torch.Tensor | None) -> None:
+        """One step of SGD, as torch.optim.SGD defines it; FedProx adds the pull towards where the device started."""
         step = self._gradient
+        if self.config.proximal:
+            step.add_(self._weights - start, alpha=self.config.proximal)
         if self.config.weight_decay:
             step.add_(self._weights, alpha=self.config.weight_decay)
         if momentum is not None:

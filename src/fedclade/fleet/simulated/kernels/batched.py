@@ -56,7 +56,8 @@ class DenseStack:
         picks = torch.from_numpy(_stack([plans[i][0] for i in by_length], offsets))
         shares = torch.from_numpy(_stack([plans[i][1] for i in by_length]))
 
-        weights = torch.from_numpy(start[by_length].copy())
+        begun = torch.from_numpy(start[by_length])
+        weights = begun.clone()
         gradient = torch.zeros_like(weights)
         momentum = torch.zeros_like(weights) if config.momentum else None
         for step in range(steps[0]):
@@ -65,13 +66,15 @@ class DenseStack:
             x, y = (rows.index_select(0, chosen).view(active, -1, rows.shape[1]) for rows in (samples, targets))
             self._gradients(weights[:active], gradient[:active], x, y, shares[:active, step])
             move = gradient[:active]
+            if config.proximal:
+                move.add_(weights[:active] - begun[:active], alpha=config.proximal)
             if config.weight_decay:
                 move.add_(weights[:active], alpha=config.weight_decay)
             if momentum is not None:
                 move = momentum[:active].mul_(config.momentum).add_(move)
             weights[:active].add_(move, alpha=-rate)
         updates = np.empty_like(start)
-        updates[by_length] = weights.sub_(torch.from_numpy(start[by_length])).numpy()
+        updates[by_length] = weights.sub_(begun).numpy()
         return updates
 
     def _gradients(
