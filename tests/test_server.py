@@ -636,3 +636,14 @@ def test_devices_that_join_are_members_from_the_next_round_on(method):
     assert [event.device for event in record.events if event.kind == "joined"] == [6, 7]
     if method in ("norm-thresholds", "ifca"):  # both ask for the smallest loss
         assert (leaf_of[6], leaf_of[7]) == (leaf_of[0], leaf_of[3])
+
+
+def test_devices_tell_their_training_losses_where_the_policy_needs_them():
+    server = make(LINE, "clustering.method=none", "scheduling.policy=power-of-choice", "scheduling.per_round=2")
+    state, _ = play(server, 1)
+    heard = np.flatnonzero(state.last_heard)
+    assert (len(heard), np.isnan(state.losses).sum()) == (2, 2)
+    np.testing.assert_allclose(state.losses[heard], np.abs([[2, 4, -3, -3][device] for device in heard]))
+    state, _ = play(server, 1, state)
+    assert not np.isnan(state.losses).any()  # of whom nothing is known comes first
+    assert play(make(LINE, "scheduling.policy=random"), 1)[0].losses is None

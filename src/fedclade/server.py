@@ -22,7 +22,7 @@ from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT, Node, Tree
 from fedclade.core.updates import HeldUpdates
 from fedclade.edge import Edge
-from fedclade.fleet.evaluation import evaluated
+from fedclade.fleet.evaluation import evaluated, told_losses
 from fedclade.fleet.fleet import Arrival, Cost, Fleet
 from fedclade.fleet.mishaps import mishaps, not_finite
 from fedclade.scheduling.planner import Plan, Planner, cluster_views, greedy_phase
@@ -49,6 +49,8 @@ class Server:
         serving = begun.serving(self.method.sends_all_models)
         arrival = fleet.carry_out(plan, serving)  # lines 9 to 14: multicast, train, upload
         arrival = arrival.unsent() if self.method.alone else arrival
+        if self.planner.policy.needs_losses:
+            begun = replace(begun, losses=told_losses(self.fleet, begun, serving, arrival.heard))
         arrival = arrival.without(not_finite(arrival))
         arrival = arrival.without(too_large(begun, arrival, self.config))
         arrival = arrival.without(self.method.screen(begun, arrival))
@@ -140,7 +142,9 @@ class Server:
     def _plan(self, state: State, links: Links) -> Plan:
         clusters = cluster_views(state.tree.leaves(), self.config.scheduling, state.round + 1)
         called = np.union1d(state.retry, self.method.calls(state))
-        return self.planner.plan(state.round + 1, links, clusters, state.samples, state.last_heard, called)
+        return self.planner.plan(
+            state.round + 1, links, clusters, state.samples, state.last_heard, called, state.losses
+        )
 
     def _beyond_budget(self, seconds: float) -> bool:
         budget = self.config.run.time_budget_seconds

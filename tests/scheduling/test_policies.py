@@ -37,6 +37,7 @@ def random_situation(rng, config):
         mean_rate_bps=np.full(devices, 2.0),
         compute_seconds=few[1].astype(float),
         upload_seconds=few[2].astype(float),
+        losses=np.where(rng.random(devices) < 0.3, np.nan, few[3].astype(float)),
         reachable=rng.random(devices) < 0.5,
         last_heard=few[3],
         clusters=tuple(ClusterView(np.flatnonzero(cluster == c), rng.random() < 0.5) for c in np.unique(cluster)),
@@ -58,6 +59,7 @@ def twenty_devices(**changes):
         upload_seconds=ones,
         reachable=ones > 0,
         last_heard=np.full(20, 0),
+        losses=np.full(20, np.nan),
         clusters=(ClusterView(np.arange(20), True),),
         config=SchedulingConfig(),
     )
@@ -333,3 +335,47 @@ def test_a_policy_that_cannot_be_found_is_one_line_that_helps(name, complaint):
     assert complaint in message
     assert name in message
     assert "\n" not in message
+
+
+# -------------------------------------------------------------------------------- other papers' policies
+
+
+def test_fedcs_takes_the_quickest_that_fit_into_the_deadline():
+    compute, upload = np.arange(1.0, 21.0), np.ones(20)
+    tight = twenty_devices(
+        compute_seconds=compute, upload_seconds=upload, subchannels=2, config=SchedulingConfig(deadline_seconds=4.5)
+    )
+    assert select("fedcs", tight) == [0, 1, 2]  # done after 2, 3 and 4 seconds
+    assert select("fedcs", replace(tight, config=SchedulingConfig(deadline_seconds=0.5))) == []
+    assert select("fedcs", replace(tight, config=SchedulingConfig())) == [0, 1]  # the two quickest
+
+
+def test_tifl_takes_devices_of_one_tier_of_speed_and_every_tier_in_time():
+    speeds = twenty_devices(compute_seconds=np.arange(20.0), upload_seconds=np.ones(20), subchannels=3)
+    seen = [select("tifl", replace(speeds, round=round_)) for round_ in range(1, 60)]
+    assert all(len(chosen) == 3 and len({device // 4 for device in chosen}) == 1 for chosen in seen)
+    assert {device for chosen in seen for device in chosen} == set(range(20))
+
+
+def test_power_of_choice_takes_the_largest_losses_of_those_drawn():
+    losses = np.arange(20.0)
+    whole = twenty_devices(losses=losses, subchannels=10)  # twice ten are drawn: everybody
+    assert select("power-of-choice", whole) == list(range(10, 20))
+    unknown = twenty_devices(losses=np.where(losses < 3, np.nan, losses), subchannels=10)
+    assert select("power-of-choice", unknown) == [0, 1, 2, *range(13, 20)]
+
+
+def test_oort_explores_and_takes_what_is_useful_and_quick():
+    losses, seconds = np.full(20, 1.0), np.full(20, 1.0)
+    losses[[3, 4]] = 50.0
+    seconds[4] = 100.0  # as useful as the other, and far too slow
+    known = twenty_devices(losses=losses, compute_seconds=seconds, upload_seconds=np.zeros(20), subchannels=1, round=50)
+    assert select("oort", known) == [3]
+    new = replace(known, losses=np.where(np.arange(20) < 10, np.nan, 1.0), subchannels=10, round=1)
+    assert sum(device < 10 for device in select("oort", new)) == 9  # ε = 0.9 at first
+    later = replace(new, round=200)
+    assert sum(device < 10 for device in select("oort", later)) == 2  # and 0.2 at last
+
+
+def test_policies_that_need_losses_are_told_them():
+    assert [name for name in BUILT_IN if find_policy(name).needs_losses] == ["power-of-choice", "oort"]

@@ -379,7 +379,7 @@ class SchedulingConfig(Section):
     policy: str = Field(
         "fair",
         description="fair, fair-cover, full, random, best-channel, best-update, most-data, most-data-available, "
-        "round-robin, or 'package.module:function'",
+        "round-robin; of other papers oort, tifl, power-of-choice, fedcs; or 'package.module:function'",
     )
     per_round: int | None = Field(
         None, ge=1, description="devices a round for policies that pick a few; unset: one per sub-channel (N)"

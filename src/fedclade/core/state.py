@@ -44,6 +44,7 @@ class State:
     method: Any  # the clustering method's own: it alone knows what is in it
     downlink_bits: float = 0.0  # sent to the devices so far: models
     uplink_bits: float = 0.0  # sent by the devices so far: updates, and answers of some size
+    losses: Floats | None = None  # what each device last told of its training loss, NaN where nothing; None: not asked
     best: Mapping[str, Best] = field(default_factory=dict)  # of every cluster: its model of the best round
 
     @property

@@ -11,7 +11,7 @@ from fedclade.core.arrays import Ints, Singles
 from fedclade.core.links import Links
 from fedclade.core.state import Serving
 from fedclade.core.stopwatch import Stopwatch
-from fedclade.core.updates import HeldUpdates
+from fedclade.core.updates import HeldUpdates, Updates
 from fedclade.deployment.measured_edge import MeasuredEdge
 from fedclade.deployment.transport import ASK, DELIVER, QUESTION, Reply, Transport
 from fedclade.deployment.uploads import Uploads

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fedclade.core.arrays import Floats
+from fedclade.core.arrays import Floats, Ints
 from fedclade.core.objective import assessed
 from fedclade.core.records import EvaluationRecord
-from fedclade.core.state import CONVENTIONAL, State, stack
+from fedclade.core.state import CONVENTIONAL, Serving, State, stack
 from fedclade.fleet.fleet import Fleet
 from fedclade.fleet.questions import Evaluate
 
@@ -26,6 +26,18 @@ def evaluated(fleet: Fleet, state: State) -> EvaluationRecord:
     objective = assessed(state.round, state.tree, state.models, loss, state.samples, state.best)
     leaf_of = state.tree.leaf_of()
     return EvaluationRecord(leaf_of, accuracy, loss, answer.accuracy[one], answers.incidents, objective)
+
+
+def told_losses(fleet: Fleet, state: State, serving: Serving, heard: Ints) -> Floats:
+    """Each device's last training loss, renewed for those who uploaded; NaN where none is known.
+
+    A device meets its loss as it trains: to tell it costs nothing.
+    """
+    losses = np.full(state.devices, np.nan)
+    if state.losses is not None:
+        losses[: len(state.losses)] = state.losses
+    losses[heard] = fleet.ask(Evaluate(serving.models, heard, serving.model_of[heard], "train")).value.loss
+    return losses
 
 
 def tuned_accuracy(fleet: Fleet, state: State, times: int) -> Floats | None:

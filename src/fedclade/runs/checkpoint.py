@@ -113,6 +113,9 @@ def _facts(state: State) -> dict[str, Any]:
         "seconds": state.seconds,
         "downlink_bits": state.downlink_bits,
         "uplink_bits": state.uplink_bits,
+        "losses": None
+        if state.losses is None
+        else [None if np.isnan(told) else told for told in state.losses.tolist()],
         **{name: getattr(state, name).tolist() for name in COUNTS},
         "energy_joules": state.energy_joules.tolist(),
         "tree": state.tree.to_json(),
@@ -137,6 +140,7 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
         seconds=facts["seconds"],
         downlink_bits=facts["downlink_bits"],
         uplink_bits=facts["uplink_bits"],
+        losses=None if facts["losses"] is None else np.array(facts["losses"], dtype=np.float64),
         tree=Tree.from_json(facts["tree"], len(facts["last_heard"])),
         models=_named(tensors, "model/"),
         conventional=tensors.get("conventional"),

@@ -81,11 +81,13 @@ class Planner:
         samples: Ints,
         last_heard: Ints,
         called: Ints,
+        losses: Floats | None = None,
     ) -> Plan:
         """The plan of one round.
 
         ``links`` says what every device needs this round, ``samples`` how much data each has, ``last_heard`` in which
-        round each was last heard (0: never). The devices of ``called`` take part whatever the policy says, because
+        round each was last heard (0: never), ``losses`` what they last told of their training. The
+        devices of ``called`` take part whatever the policy says, because
         their last upload was lost or the method needs them, unless they are known to be absent.
         """
         situation = Situation(
@@ -99,6 +101,7 @@ class Planner:
             upload_seconds=links.upload_seconds,
             reachable=links.reachable,
             last_heard=last_heard,
+            losses=np.full(len(samples), np.nan) if losses is None else losses,
             clusters=clusters,
             config=self.config,
             station=links.station,

@@ -46,6 +46,7 @@ class Situation:
     upload_seconds: Floats
     reachable: Bools
     last_heard: Ints  # round in which the device's last update arrived; 0: never
+    losses: Floats  # what each device last told of its training loss; NaN: nothing, as where no policy asks
     clusters: tuple[ClusterView, ...]
     config: SchedulingConfig
     station: Ints | None = None  # base station that serves each device; None: unknown
@@ -99,16 +100,19 @@ class Policy:
     name: str
     select: Select
     choose_uploads: ChooseUploads | None = None
+    needs_losses: bool = False  # devices tell their training loss with their update
 
 
 _registry: dict[str, Policy] = {}
 
 
-def policy(name: str, choose_uploads: ChooseUploads | None = None) -> Callable[[Select], Select]:
+def policy(
+    name: str, choose_uploads: ChooseUploads | None = None, *, needs_losses: bool = False
+) -> Callable[[Select], Select]:
     """Register a function as the policy of that name."""
 
     def register(select: Select) -> Select:
-        _registry[name] = Policy(name, select, choose_uploads)
+        _registry[name] = Policy(name, select, choose_uploads, needs_losses)
         return select
 
     return register
