@@ -315,6 +315,26 @@ def test_labels_do_not_run_together_and_ticks_are_whole(width, page):
     page.see()
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_buttons_of_a_chart_do_not_stand_on_its_legend(width, page):
+    page.see(width)
+    page.wait_for(
+        "[...document.querySelectorAll('.chart')].every((chart) =>"
+        " Math.abs(chart.querySelector('.main-svg').clientWidth - chart.clientWidth) < 2)"
+    )
+    overlaps = page.value(
+        """[...document.querySelectorAll('.chart')].filter((chart) => {
+          const boxes = (what) => [...chart.querySelectorAll(what)].map((each) => each.getBoundingClientRect());
+          return boxes('.modebar-btn').some((a) => boxes('.legendtext').some((b) =>
+            a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom));
+        }).map((chart) => chart.id)"""
+    )
+    assert page.value("document.querySelectorAll('.modebar-btn').length") >= 20
+    assert page.value("document.querySelectorAll('.legendtext').length") >= 10
+    assert overlaps == []
+    page.see()
+
+
 def test_the_table_of_models_is_not_cut_on_a_wide_screen(page):
     page.see(1440)
     page.wait_for("innerWidth === 1440")

@@ -72,10 +72,10 @@ chart("accuracy-chart", () => panels("accuracy-chart", here(), (name) => {
   return { upright: of.splits, traces: band(name, of.round, of.min, of.mean, of.max, look.get(name).colour) };
 }, () => roundAxis(lastRound()), shareAxis));
 
+const thresholds = Object.values(DATA.epsilons).map((found) => found.length > 0);
 byId("norms-line").textContent = "The first seed's update norms. Solid: the mean update. Dotted: the largest single update. " +
-  (Object.values(DATA.epsilons).some((found) => found.length) ? "Where dashed lines stand (ε1, ε2), the norms decide: a cluster splits when the " +
-    "mean is below the first while the largest is above the second. " : "") +
-  (Object.values(DATA.epsilons).every((found) => found.length) ? "" : "Where there are none, they decide nothing.");
+  (!thresholds.some(Boolean) ? "Norms decide nothing here." : "Where dashed lines stand (ε1, ε2), the norms decide: a cluster splits when the " +
+    "mean is below the first while the largest is above the second." + (thresholds.every(Boolean) ? "" : " Where there are none, they decide nothing."));
 chart("norms-chart", () => panels("norms-chart", here(), (name) => {
   const of = curves[size()][name], color = look.get(name).colour, common = { x: of.norm_round, mode: mode(of.norm_mean), marker: { color } };
   return { upright: of.splits, across: DATA.epsilons[name], traces: [
