@@ -1,6 +1,7 @@
 """What the demo refuses, the credentials it makes, and that the documented commands work."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -136,8 +137,36 @@ def test_the_commands_of_the_examples_readme_work_on_one_machine(tmp_path):
         check_readme_run(tmp_path, shell)
 
 
+def check_that_a_registered_node_cannot_take_anothers_name(folder: Path, address: str) -> None:
+    """Node 2 has a key of its own that the server knows, and says that its name is that of device 0."""
+    app, known = folder / "app", json.loads((folder / "app/runs/deployed/devices.json").read_text("utf-8"))
+    assert len({device["key"] for device in known["devices"]} - {""}) == 2
+    environment = {**ENVIRONMENT, "FLWR_HOME": str(folder / "home")}
+    flwr = {"cwd": app, "env": environment, "capture_output": True, "text": True, "timeout": 240}
+    register = [tool("flwr"), "supernode", "register", "credentials/node-2.pub", "tls"]
+    assert subprocess.run(register, **flwr).returncode == 0
+    words = [tool("flower-supernode"), "--superlink", address, "--port", str(free_port())]
+    words += ["--root-certificates", "credentials/ca.crt", "--auth-supernode-private-key", "credentials/node-2"]
+    words += ["--node-config", 'device="0" partition-id=1 num-partitions=4']
+    with (folder / "impostor.txt").open("w") as log:
+        home = {**environment, "FLWR_HOME": str(folder / "impostor")}
+        impostor = subprocess.Popen(words, cwd=app, env=home, stdout=log, stderr=log, start_new_session=True)
+    expected = ["cannot take part: the name 0 belongs to the key of another node", "2 devices have their models"]
+    try:
+        for seconds in (6, 30, 90):  # until all three have come in time to be asked who they are
+            again = ["--stream", "-c", f'resume="runs/deployed" devices=3 wait-seconds={seconds}']
+            said = subprocess.run([tool("flwr"), "run", ".", "tls", *again], **flwr).stdout
+            if all(line in said for line in expected):
+                break
+    finally:
+        end([impostor])
+    assert [line for line in expected if line not in said] == []
+    after = json.loads((app / "runs/deployed/devices.json").read_text("utf-8"))
+    assert [device["key"] for device in after["devices"]] == [device["key"] for device in known["devices"]]
+
+
 @pytest.mark.slow
-def test_the_commands_of_the_examples_readme_work_over_tls_where_strangers_are_refused(tmp_path):
+def test_the_commands_of_the_examples_readme_work_over_tls_where_strangers_and_impostors_are_refused(tmp_path):
     with readme(tmp_path, 1) as (shell, address):
         key = make_credentials(tmp_path / "strange", "127.0.0.1", 1).node_key(0)
         until = time.monotonic() + 60
@@ -166,3 +195,4 @@ def test_the_commands_of_the_examples_readme_work_over_tls_where_strangers_are_r
             assert code != 0, who
             assert "Failed to initialize the connection to the SuperLink" in said, who
         check_readme_run(tmp_path, shell)
+        check_that_a_registered_node_cannot_take_anothers_name(tmp_path, address)

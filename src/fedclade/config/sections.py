@@ -527,6 +527,18 @@ class AttackConfig(Section):
     )
 
 
+class PrivacyConfig(Section):
+    """Noise in what devices answer, so that no answer tells much of a single sample."""
+
+    noise: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="standard deviation of the Gaussian noise in every answer, in units of what one sample can change; "
+        "0: none. Updates, and how many samples a device has, are not protected",
+    )
+
+
 class DeploymentConfig(Section):
     """How far real devices are believed; a simulation takes no notice of it."""
 
@@ -651,6 +663,7 @@ class Config(Section):
     aggregation: AggregationConfig = AggregationConfig()
     attack: AttackConfig = AttackConfig()
     deployment: DeploymentConfig = DeploymentConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     compare: CompareConfig = CompareConfig()
     custom: Annotated[Mapping[str, Any], AfterValidator(Custom), PlainSerializer(dict)] = Custom()
 

@@ -3,7 +3,7 @@
 import time
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
@@ -17,6 +17,7 @@ from fedclade.deployment.transport import QUESTION
 if TYPE_CHECKING:
     from fedclade.config import Config
     from fedclade.deployment.flower.data import DeviceData
+    from fedclade.fleet.questions import Question
     from fedclade.fleet.simulated.sgd import Local
 
 KEPT_UPDATE, KEPT_ROUND, MODEL = "fedclade.update", "fedclade.round", "fedclade.model"
@@ -57,7 +58,8 @@ def train(message: Message, context: Context) -> Message:
     begun = time.perf_counter()
     request, facts, arrays = unpack_request(message.content)
     me = np.array([request.device])
-    (update,) = _local(request, context).train_many(request.round, arrays["models"], me, np.array([0]))
+    _, local = _local(request, context)
+    (update,) = local.train_many(request.round, arrays["models"], me, np.array([0]))
     told = {"seconds": time.perf_counter() - begun}
     if facts["upload"]:
         return Message(pack(told, {"update": update}), reply_to=message)
@@ -85,7 +87,8 @@ def answer(message: Message, context: Context) -> Message:
 
     request, facts, arrays = unpack_request(message.content)
     question = find_question(str(facts.pop(QUESTION))).read(facts, arrays, request.device)
-    found = question.run(_local(request, context))
+    config, local = _local(request, context)
+    found = _answer(config, question, local)
     return Message(pack(*question.reply(found)), reply_to=message)
 
 
@@ -103,6 +106,16 @@ def deliver(message: Message, context: Context) -> Message:
     return Message(pack({"place": place}), reply_to=message)
 
 
+def _answer(config: "Config", question: "Question[Any]", local: "Local") -> Any:
+    """An answer, with noise in it if the config says so: drawn here, from what nobody else knows."""
+    if not config.privacy.noise:
+        return question.run(local)
+    from fedclade.fleet.privacy import Private
+
+    chance = np.random.default_rng()
+    return Private(config.privacy.noise, lambda device: chance).run(question, local)
+
+
 def _data(request: About, context: Context) -> "tuple[Config, DeviceData]":
     """The server's config, and this device's data."""
     from fedclade import config as configuration
@@ -113,14 +126,14 @@ def _data(request: About, context: Context) -> "tuple[Config, DeviceData]":
     return config, load_data(config, context.node_config, {**context.run_config, "classes": classes})
 
 
-def _local(request: About, context: Context) -> "Local":
-    """The simulator's own training, on this device's data alone."""
+def _local(request: About, context: Context) -> "tuple[Config, Local]":
+    """The server's config, and the simulator's own training, on this device's data alone."""
     from fedclade.fleet.simulated.engines import STEPS
     from fedclade.fleet.simulated.sgd import Local
 
     config, data = _data(request, context)
     step = STEPS["sequential" if config.training.engine == "sequential" else "workers"]
-    return Local(config, data.seated(request.device), step)
+    return config, Local(config, data.seated(request.device), step)
 
 
 def _speed() -> float:

@@ -80,6 +80,7 @@ def run_demo(nodes: int, rounds: int, host: str, tls: bool, out: Path | None, te
                 "population.devices": nodes,
                 "population.samples": 50 * nodes,
                 "edge.bandwidth_hz": 1e6 * max(1, nodes // 2),
+                "deployment.bound_names": tls,
             }
             federation.watch(federation.run(write_app(folder / "app", settings), {}), tell)
         finally:

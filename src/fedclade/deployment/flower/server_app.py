@@ -83,7 +83,7 @@ def deploy(grid: Grid, settings: Mapping[str, Setting]) -> Run:
     wanted = int(_number(settings, "devices", 0)) or config.population.devices
     print(f"Waiting for {wanted} devices, {wait_seconds:g} s at most", flush=True)
     federation.gather(wanted, wait_seconds)
-    print(f"{len(federation.present)} devices are there", flush=True)
+    print("\n  ".join([f"{len(federation.present)} devices are there", *federation.incidents]), flush=True)
     deployment = Deployment(config, federation, _number(settings, "grace-seconds", 60), wait_seconds)
     if resumed:
         run = deployment.resume(resumed, [Teller(federation.register)])

@@ -7,6 +7,7 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.links import Links
+from fedclade.core.random import generator
 from fedclade.core.state import Serving
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.updates import HeldUpdates, Updates, sketch_signs
@@ -14,6 +15,7 @@ from fedclade.data.drift import Drift
 from fedclade.edge import Edge
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
 from fedclade.fleet.metered import Metered
+from fedclade.fleet.privacy import Private
 from fedclade.fleet.questions import Evaluate, Examiner, Question
 from fedclade.fleet.remembered import EvaluationMemory
 from fedclade.fleet.simulated.drifting import Present
@@ -42,9 +44,11 @@ class SimulatedFleet:
         self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
         self.parameters, self.simulated = trainer.parameters, True
         self.keeps_updates = config.keeps_updates(trainer.parameters)
+        self._round, self._drawn, self.private = 1, 0, Private(config.privacy.noise, self._noise_of)
 
     def muster(self, round_: int) -> Roster:
         """Everybody, always; some may hold other data than before."""
+        self._round, self._drawn = round_, 0
         drift, before = self._drift, self._rows
         if drift is None or before is None:
             return Roster(self._samples)
@@ -119,10 +123,18 @@ class SimulatedFleet:
             examiner = Present(examiner, self._rows)
         value: Any
         if isinstance(question, Evaluate):
-            value = self._evaluations.answer(question, lambda unknown: unknown.run(examiner))
+            value = self._evaluations.answer(question, lambda unknown: self._answered(unknown, examiner))
         else:
-            value = question.run(examiner)
+            value = self._answered(question, examiner)
         return Answers(value, Cost.nothing(len(self._samples)), self._incidents())
+
+    def _answered(self, question: Question[Answer], examiner: Examiner) -> Answer:
+        return self.private.run(question, examiner) if self._config.privacy.noise else question.run(examiner)
+
+    def _noise_of(self, device: int) -> np.random.Generator:
+        """For a device's next answer in this round."""
+        self._drawn += 1
+        return generator(self._config.run.seed, "privacy", self._round, device, self._drawn)
 
     def _incidents(self) -> tuple[str, ...]:
         told = tuple(self._trainer.incidents)
