@@ -18,7 +18,7 @@ import numpy as np
 from fedclade.config import AggregationConfig
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, near_miss
+from fedclade.core.plugins import load, near_miss, takes
 from fedclade.core.updates import ALL, Updates
 
 
@@ -98,7 +98,7 @@ def find_rule(name: str) -> Rule:
     """A registered rule, or ``package.module:function``."""
     if ":" in name:
         found = load("aggregation.rule", name)
-        if not callable(found):
+        if not takes(found, 1):
             raise UserError(f"aggregation.rule = {name!r}: must be a function of a Pool")
         return Rule(name, found)
     if name not in _registry:

@@ -71,6 +71,9 @@ def main() -> None:
         sys.exit(2)
     except typer.Abort:
         sys.exit(130)
+    except MemoryError as error:
+        print(f"fedclade: {UserError(f'this machine has too little memory for that: {error}')}", file=sys.stderr)
+        sys.exit(2)
     except OSError as error:
         if error.errno not in MACHINE_TROUBLE:
             raise

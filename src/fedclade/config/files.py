@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedclade.config.moved import MOVED
-from fedclade.config.section import Section
-from fedclade.config.sections import Complaint, Config
+from fedclade.config.section import Complaint, Section
+from fedclade.config.sections import Config
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import near_miss
 
@@ -69,7 +69,7 @@ def _data(source: str | Path | Mapping[str, Any] | None) -> tuple[dict[str, Any]
         text, origin = _read(str(source))
         try:
             data = tomllib.loads(text)
-        except ValueError as error:  # TOMLDecodeError is one; so is a number of too many digits
+        except (ValueError, RecursionError) as error:  # a number of too many digits, too; brackets in brackets
             raise UserError(f"{origin}: not valid TOML: {error}") from error
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}, origin
 
@@ -97,6 +97,8 @@ def _parse_override(override: str) -> tuple[str, object]:
         return path, tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         return path, text.strip()  # a bare word is a string
+    except RecursionError:
+        raise UserError(f"--set {path}: nested too deeply") from None
 
 
 def _one_line(error: ValidationError, origin: str, changer: str, changed: set[str]) -> str:
@@ -116,10 +118,18 @@ def _one_line(error: ValidationError, origin: str, changer: str, changed: set[st
     field = ".".join(location[:2])
     by_override = any(f"{path}.".startswith(f"{field}.") for path in changed)
     where = f"{changer} {field}" if by_override else f"{origin}: {field}"
-    shown = "" if isinstance(value, Mapping) else f" = {json.dumps(value, default=str, ensure_ascii=False)}"
+    shown = "" if isinstance(value, Mapping) else f" = {_shown(value)}"
     others = len({entry["loc"][:2] for entry in error.errors()}) - 1
     more = f" (and {others} more)" if others else ""
     return f"{where}{shown}: {right}{more}"
+
+
+def _shown(value: object) -> str:
+    """A value as it may be shown; not of one that is endless in itself, or a number of thousands of digits."""
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "…"
 
 
 def _unknown(location: list[str]) -> str:

@@ -44,6 +44,7 @@ class CrossEvaluationConfig(Section):
     controls: int = Field(
         0,
         ge=0,
+        le=10_000,
         description="random cuts with which a cut that passed is compared, e.g. 5; 0: devices are taken to be alike "
         "but for their groups, which writers, for one, are not",
     )
@@ -68,8 +69,12 @@ class CrossEvaluationConfig(Section):
         description="where devices differ one by one, a cut is carried out from here on: the share of the good devices "
         "of one side do each other that the other side has not, times the square of the gap's width beside a crowd's",
     )
-    cuts_tried: int = Field(4, ge=1, description="cuts at most that devices' opinions of each other are held against")
-    deals: int = Field(400, ge=20, description="random deals with which a cut's agreement with the answers is compared")
+    cuts_tried: int = Field(
+        4, ge=1, le=10_000, description="cuts at most that devices' opinions of each other are held against"
+    )
+    deals: int = Field(
+        400, ge=20, le=1_000_000, description="random deals with which a cut's agreement with the answers is compared"
+    )
     patience: int = Field(10, ge=1, description="rounds without progress on held-out data after which a cluster stops")
     review_every: int = Field(
         3, ge=0, description="rounds after which devices may change, and clusters merge; 0: never"
@@ -94,7 +99,9 @@ class CrossEvaluationConfig(Section):
     affinity_groups: int = Field(
         8, ge=2, le=12, description="groups at most that a cluster is thought to consist of at first"
     )
-    affinity_fits: int = Field(12, ge=1, description="turns in which the effects of device and model are taken out")
+    affinity_fits: int = Field(
+        12, ge=1, le=10_000, description="turns in which the effects of device and model are taken out"
+    )
     similarity_share: float = Field(
         0.2, gt=0, lt=1, description="of the level, for the cut by similarity, where affinity proposes another one"
     )
@@ -142,14 +149,16 @@ class CrossEvaluationConfig(Section):
 class IfcaConfig(Section):
     """IFCA: k models; each round every device takes the one with the smallest loss on its training data."""
 
-    clusters: int = Field(2, ge=1, description="number of models (k)")
+    clusters: int = Field(2, ge=1, le=10_000, description="number of models (k)")
 
 
 class FlHcConfig(Section):
     """FL+HC: after some rounds of conventional federated learning, one hierarchical clustering of all updates."""
 
     rounds: int = Field(10, ge=0, description="rounds before the clustering (n)")
-    clusters: int = Field(2, ge=1, description="clusters that are left when merging ends (k), if 'threshold' is unset")
+    clusters: int = Field(
+        2, ge=1, le=10_000, description="clusters that are left when merging ends (k), if 'threshold' is unset"
+    )
     threshold: float | None = Field(
         None, gt=0, description="distance from which on clusters are not merged, however many there are then (T)"
     )
@@ -164,20 +173,24 @@ class FlHcConfig(Section):
 class FeSemConfig(Section):
     """FeSEM: k centres; in every round each device takes the one that its weights are nearest."""
 
-    clusters: int = Field(2, ge=1, description="number of centres (k)")
+    clusters: int = Field(2, ge=1, le=10_000, description="number of centres (k)")
 
 
 class FedGroupConfig(Section):
     """FedGroup: groups by the cosines of first updates with their leading singular vectors."""
 
-    clusters: int = Field(2, ge=1, description="number of groups (m)")
-    pretrain_scale: int = Field(20, ge=1, description="so many devices times m train before the groups are made (α)")
+    clusters: int = Field(2, ge=1, le=10_000, description="number of groups (m)")
+    pretrain_scale: int = Field(
+        20, ge=1, le=1_000_000, description="so many devices times m train before the groups are made (α)"
+    )
 
 
 class PacflConfig(Section):
     """PACFL: once, before training, a clustering by the principal angles between the devices' data subspaces."""
 
-    vectors: int = Field(3, ge=1, description="leading singular vectors that a device uploads, of each class (p)")
+    vectors: int = Field(
+        3, ge=1, le=1000, description="leading singular vectors that a device uploads, of each class (p)"
+    )
     by_class: bool = Field(True, description="decompose the images of each class by themselves; false: all together")
     angle: Literal["smallest", "corresponding"] = Field(
         "corresponding",
@@ -187,6 +200,7 @@ class PacflConfig(Section):
     clusters: int | None = Field(
         None,
         ge=1,
+        le=10_000,
         description="clusters that are left when merging ends; unset: 'threshold' decides, and there may be any number",
     )
     threshold: float = Field(

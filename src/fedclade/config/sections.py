@@ -16,7 +16,7 @@ from fedclade.config.methods import (
     NormThresholdsConfig,
     PacflConfig,
 )
-from fedclade.config.section import Section
+from fedclade.config.section import Complaint, Section
 
 Relaxed = Strict(False)  # TOML has lists, no tuples
 AttackKind: TypeAlias = Literal[
@@ -32,25 +32,18 @@ AttackKind: TypeAlias = Literal[
     "label-flip",
     "backdoor",
 ]
+MOST_SUBCHANNELS = 1_000_000
 TraceEnd: TypeAlias = Literal["repeat", "hold", "refuse"]
 
 
 SKETCH_OF_MANY = 64  # numbers kept of an update where there are too many to keep: its norm can be told by them
 
 
-class Complaint(ValueError):
-    """A value that does not fit another field's; it travels through pydantic with its field and value."""
-
-    def __init__(self, field: str, value: object, right: str) -> None:
-        super().__init__(right)
-        self.field, self.value, self.right = field, value, right
-
-
 class RunConfig(Section):
     """How long, how often, from which seed."""
 
     seed: int = Field(1, ge=0, description="every random draw is keyed by it")
-    rounds: int = Field(60, ge=1, description="rounds at most (R)")
+    rounds: int = Field(60, ge=1, le=1_000_000_000, description="rounds at most (R)")
     time_budget_seconds: float | None = Field(
         None, gt=0, description="simulated seconds at most for the whole run (T^tot); unset: no limit"
     )
@@ -106,7 +99,7 @@ class PopulationConfig(Section):
     memory_limit_gb: float = Field(
         4.0, gt=0, description="a file or folder of data that would take more memory is refused before it is read"
     )
-    devices: int = Field(20, ge=1, description="number of devices (K)")
+    devices: int = Field(20, ge=1, le=10_000_000, description="number of devices (K)")
     synthetic_models: Literal["device", "group"] = Field(
         "device",
         description="source 'synthetic': every device has a rule and inputs of its own, or all devices of a group "
@@ -137,7 +130,7 @@ class PopulationConfig(Section):
         description="hand out all images: both ends of power-law sizes are multiplied until none is left; with "
         "partition 'classes', none of the classes that some device holds",
     )
-    power_exponent: float = Field(1.5, gt=0, description="p(n) ~ n^-exponent between min and max samples")
+    power_exponent: float = Field(1.5, gt=0, le=50, description="p(n) ~ n^-exponent between min and max samples")
     test_share: float = Field(0.2, gt=0, lt=1, description="share of a device's images kept for testing")
     validation_share: float | None = Field(
         None,
@@ -213,18 +206,23 @@ class ModelConfig(Section):
         description="mlp, cnn, cnn-large, alexnet, logistic, embedding-bag, or 'package.module:factory'; auto takes "
         "cnn for images of 16×16 or more, embedding-bag for token ids, mlp for all else",
     )
-    hidden: int = Field(64, ge=1, description="width of the mlp's hidden layer, and of the embedding-bag's embeddings")
-    vocabulary: int = Field(
-        1000, ge=2, description="token ids that the embedding-bag knows: 0, which fills up short texts, to one less"
+    hidden: int = Field(
+        64, ge=1, le=100_000, description="width of the mlp's hidden layer, and of the embedding-bag's embeddings"
     )
-    width: float = Field(1.0, gt=0, description="multiplies the alexnet's layer widths")
+    vocabulary: int = Field(
+        1000,
+        ge=2,
+        le=1_000_000,
+        description="token ids that the embedding-bag knows: 0, which fills up short texts, to one less",
+    )
+    width: float = Field(1.0, gt=0, le=100, description="multiplies the alexnet's layer widths")
 
 
 class TrainingConfig(Section):
     """Local mini-batch SGD."""
 
-    epochs: int = Field(10, ge=1, description="local epochs a round (E)")
-    batch_size: int = Field(32, ge=1, description="samples a step (b)")
+    epochs: int = Field(10, ge=1, le=1_000_000, description="local epochs a round (E)")
+    batch_size: int = Field(32, ge=1, le=1_000_000, description="samples a step (b)")
     learning_rate: float = Field(0.01, gt=0, description="step size (η)")
     learning_rate_decay: float = Field(1.0, gt=0, le=1, description="multiplies η after every round")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the local SGD, fresh each round")
@@ -238,7 +236,9 @@ class TrainingConfig(Section):
         description="how devices are trained: the plain loop, worker processes, dense models stacked, or on a Ray "
         "cluster (section ray); auto picks one of the first three",
     )
-    workers: int | None = Field(None, ge=1, description="processes that train; unset: one per core if worth it")
+    workers: int | None = Field(
+        None, ge=1, le=1024, description="processes that train; unset: one per core if worth it"
+    )
     updates_gb: float = Field(
         4.0,
         gt=0,
@@ -274,7 +274,7 @@ class EdgeConfig(Section):
     distance_max_m: float = Field(100.0, gt=0, description="farthest device")
     path_gain_db: float = Field(-35.0, description="power gain at the reference distance (g0)")
     reference_distance_m: float = Field(2.0, gt=0, description="reference distance (d0)")
-    path_exponent: float = Field(4.0, gt=0, description="gain falls with distance to this power")
+    path_exponent: float = Field(4.0, gt=0, le=20, description="gain falls with distance to this power")
     fading: Literal["rayleigh", "none"] = Field("rayleigh", description="block fading, new each round")
     power_min_dbm: float = Field(-10.0, description="transmit power, uniform in dBm from here")
     power_max_dbm: float = Field(20.0, description="to here")
@@ -307,7 +307,7 @@ class EdgeConfig(Section):
     cycles_per: Literal["bit", "sample"] = Field("bit", description="what φ counts; the paper's is per sample")
     cpu_min_hz: float = Field(1e9, gt=0, description="slowest processor")
     cpu_max_hz: float = Field(9e9, gt=0, description="fastest processor")
-    bits_per_parameter: int = Field(32, ge=1, description="ξ = this x parameters")
+    bits_per_parameter: int = Field(32, ge=1, le=1_000_000, description="ξ = this x parameters")
     downlink_bps: float | None = Field(None, gt=0, description="rate at which each model is multicast; unset: free")
     capacitance: float = Field(1e-28, ge=0, description="κ of the computing energy κ·cycles·f²")
     trace: str | None = Field(
@@ -338,6 +338,7 @@ class EdgeConfig(Section):
     stations: int = Field(
         1,
         ge=1,
+        le=10_000,
         description="base stations: one in the middle, the others evenly on a circle; they share the sub-channels",
     )
     station_distance_m: float = Field(100.0, gt=0, description="radius of that circle")
@@ -349,6 +350,16 @@ class EdgeConfig(Section):
     def subchannels(self) -> int:
         """N = B / B_sub."""
         return int(self.bandwidth_hz / self.subchannel_hz + 1e-9)
+
+    @model_validator(mode="after")
+    def _subchannels_can_be_counted(self) -> Self:
+        if self.bandwidth_hz / self.subchannel_hz > MOST_SUBCHANNELS:
+            raise Complaint(
+                "subchannel_hz",
+                self.subchannel_hz,
+                f"must be at least bandwidth_hz / {MOST_SUBCHANNELS} = {self.bandwidth_hz / MOST_SUBCHANNELS:g}",
+            )
+        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -461,6 +472,7 @@ class ClusteringConfig(Section):
     sketch: int | None = Field(
         None,
         ge=16,
+        le=1_000_000,
         description="keep of each device's last update only a random projection to so many numbers, which serves "
         "similarity with a standard error of 1/sqrt of it; unset: the whole update if it may be older than a round, "
         "else 1024 numbers",
@@ -499,7 +511,9 @@ class AggregationConfig(Section):
     krum_kept: int | None = Field(
         None, ge=1, description="updates that 'multi-krum' averages (m); unset: n - f - 2 of n updates"
     )
-    weiszfeld_steps: int = Field(1000, ge=1, description="steps, at most, of the search for the geometric median")
+    weiszfeld_steps: int = Field(
+        1000, ge=1, le=1_000_000, description="steps, at most, of the search for the geometric median"
+    )
     weiszfeld_floor: float = Field(
         1e-6, gt=0, lt=1, description="its smoothing, as a share of the longest update, and the precision it ends at"
     )
@@ -591,7 +605,7 @@ class CompareConfig(Section):
     devices: Annotated[tuple[int, ...], Relaxed] = Field(
         (), description="numbers of devices (K); empty: population.devices alone"
     )
-    seeds: int = Field(5, ge=1, description="repetitions: one with each of so many seeds, from run.seed on")
+    seeds: int = Field(5, ge=1, le=10_000, description="repetitions: one with each of so many seeds, from run.seed on")
     time_budget_seconds: float | None = Field(
         None,
         gt=0,

@@ -2,10 +2,12 @@
 
 import difflib
 import importlib
+import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeGuard
 
 from fedclade.core.errors import UserError
 
@@ -21,10 +23,26 @@ def load(field: str, spec: str) -> object:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(f"{field} = {spec!r}: cannot import {module_name!r}: {error}") from error
+    except Exception as error:  # a user's module may fail in any way
+        told = f"{type(error).__name__}: {error}"
+        raise UserError(f"{field} = {spec!r}: cannot import {module_name!r}: {told}") from error
     if not hasattr(module, attribute):
         raise UserError(f"{field} = {spec!r}: module {module_name!r} has no {attribute!r}")
     found: object = getattr(module, attribute)
     return found
+
+
+def takes(found: object, arguments: int) -> TypeGuard[Callable[..., Any]]:
+    """Whether something can be called with so many arguments; of what does not tell, it is believed."""
+    if not callable(found):
+        return False
+    try:
+        inspect.signature(found).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # written in C, without a signature
+        return True
+    return True
 
 
 def members(package: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fedclade.config import ModelConfig
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss
+from fedclade.core.plugins import load, members, near_miss, takes
 from fedclade.core.random import derived_seed
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _build_own(name: str, shape: Shape, classes: int, tokens: bool) -> "nn.Modul
 
     where = f'model.name = "{name}"'
     factory = load("model.name", name)
-    if not callable(factory):
+    if not takes(factory, 2):
         raise UserError(f"{where}: must be a function of (shape, classes)")
     module = factory(shape, classes)
     if not isinstance(module, nn.Module):

@@ -5,14 +5,15 @@
 The clustering method saves and loads its own part: whoever writes a checkpoint brings it along.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError, cannot
 from fedclade.core.objective import Best
 from fedclade.core.state import BEST, State
@@ -31,6 +32,7 @@ from fedclade.runs.directory import (
 
 FACTS = "state.json"
 FORMAT = 1  # of a checkpoint; another one is not read
+SPENT = ("seconds", "downlink_bits", "uplink_bits")
 COUNTS = ("samples", "last_heard", "participation", "present_rounds", "retry")
 
 Saved: TypeAlias = tuple[dict[str, Any], dict[str, np.ndarray]]  # plain data for the JSON file, and arrays
@@ -67,6 +69,8 @@ def read_state(folder: Path, initial: State, load_method: LoadMethod) -> tuple[S
         return initial, {}
     facts = _read_facts(path)
     try:
+        if not re.fullmatch(r"round-\d+\.safetensors", facts["tensors"]):
+            raise ValueError(f"tensors = {facts['tensors']!r}, must be a file of its own")
         if not (path.parent / facts["tensors"]).is_file():
             raise ValueError(f"{facts['tensors']} is missing")
         blob = read_bytes(path.parent / facts["tensors"])
@@ -77,7 +81,9 @@ def read_state(folder: Path, initial: State, load_method: LoadMethod) -> tuple[S
         if not same or state.memory.width != initial.memory.width or state.devices > initial.devices:
             raise ValueError(f"made by another model or population: {state.devices} devices")  # more may have come
         return state, {name: float(count) for name, count in facts["spent"].items()}
-    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, SafetensorError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a method reads its own part, and may stumble over it in any way
         raise UserError(f"{path.parent}: the checkpoint is damaged: {error}") from error
 
 
@@ -129,18 +135,22 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
     """The inverse of ``_facts`` and ``_tensors``; refuses what no run ever came to."""
     if type(facts["round"]) is not int or facts["round"] < 0:
         raise ValueError(f"round = {facts['round']}, must be a whole number from 0")
-    counts = {name: np.array(facts[name], dtype=np.int64) for name in COUNTS}
-    if any((count < 0).any() for count in counts.values()):
-        raise ValueError("a count of rounds, samples or uploads is below 0")
-    spent = np.array([facts["seconds"], *facts["energy_joules"]], dtype=np.float64)
-    if not (np.isfinite(spent) & (spent >= 0)).all():
-        raise ValueError("seconds or joules are below 0 or not finite")
+    devices = len(facts["last_heard"])
+    counts = {name: _counts(name, facts[name], None if name == "retry" else devices) for name in COUNTS}
+    if (counts["retry"] >= devices).any():
+        raise ValueError(f"retry names a device beyond the {devices}")
+    spent = np.array([*(facts[name] for name in SPENT), *facts["energy_joules"]], dtype=np.float64)
+    if spent.shape != (len(SPENT) + devices,) or not (np.isfinite(spent) & (spent >= 0)).all():
+        raise ValueError("seconds, bits or joules are below 0 or not finite, or not one for each device")
+    losses = None if facts["losses"] is None else np.array(facts["losses"], dtype=np.float64)
+    if losses is not None and losses.shape != (devices,):
+        raise ValueError(f"losses must be {devices} numbers, one for each device")
     return State(
         round=facts["round"],
-        seconds=facts["seconds"],
-        downlink_bits=facts["downlink_bits"],
-        uplink_bits=facts["uplink_bits"],
-        losses=None if facts["losses"] is None else np.array(facts["losses"], dtype=np.float64),
+        seconds=float(facts["seconds"]),
+        downlink_bits=float(facts["downlink_bits"]),
+        uplink_bits=float(facts["uplink_bits"]),
+        losses=losses,
         tree=Tree.from_json(facts["tree"], len(facts["last_heard"])),
         models=_named(tensors, "model/"),
         conventional=tensors.get("conventional"),
@@ -153,6 +163,15 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
         },
         **counts,
     )
+
+
+def _counts(name: str, value: list[int], count: int | None) -> Ints:
+    """Whole numbers from 0, so many of them."""
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 2**62 for one in value):
+        raise ValueError(f"{name} must be whole numbers from 0")
+    if count is not None and len(value) != count:
+        raise ValueError(f"{name} must be {count} numbers, one for each device")
+    return np.array(value, dtype=np.int64)
 
 
 def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

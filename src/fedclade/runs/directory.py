@@ -228,8 +228,10 @@ def sealed_text(text: str) -> bytes:
 
 
 def check_seal(path: Path) -> None:
-    """Refuse a text that is not as fedclade wrote it; one without a checksum was written by somebody else."""
+    """Refuse a text that is not as fedclade wrote it; outside of its own directories it may be somebody else's."""
     before, mark, after = read_bytes(path).rpartition(_SEAL.encode())
+    if not mark and (path.parent / MARK).is_file():
+        raise UserError(f"{path}: damaged, or changed by hand: the checksum on its last line is missing")
     if mark and after.strip().decode("utf-8", "replace") != checksum(before):
         raise UserError(f"{path}: damaged, or changed by hand: does not match the checksum on its last line")
 

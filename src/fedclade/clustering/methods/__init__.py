@@ -7,7 +7,7 @@ from fedclade.clustering.method import Method
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss
+from fedclade.core.plugins import load, members, near_miss, takes
 
 PARTS = ("init", "grown", "calls", "before_training", "screen", "after_training", "save", "load")
 
@@ -23,7 +23,7 @@ def find_method(config: Config, groups: Ints | None = None) -> Method:
     factory: Callable[[Config, Ints | None], Method]
     if ":" in name:
         found = load("clustering.method", name)
-        if not callable(found):
+        if not takes(found, 2):
             raise UserError(f"clustering.method = {name!r}: must be a class or function of (config, groups)")
         factory = found
     elif name in (known := members(__name__)):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedclade.config import Config
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss
+from fedclade.core.plugins import load, members, near_miss, takes
 from fedclade.data.files import SUFFIXES, read_path
 from fedclade.data.given import GIVEN, source_of
 from fedclade.data.source import Source
@@ -65,7 +65,7 @@ def _exists(name: str) -> bool:
 
 def _read_own(config: Config, where: str) -> Source:
     function = load("population.source", config.population.source)
-    if not callable(function):
+    if not takes(function, 1):
         raise UserError(f"{where}: must be a function of the config")
     try:
         given = function(config)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedclade.config import Config
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss
+from fedclade.core.plugins import load, members, near_miss, takes
 from fedclade.data.source import Source
 
 # From samples, their targets and a group to what a device of that group holds.
@@ -66,7 +66,7 @@ def in_range(changed: np.ndarray, before: np.ndarray) -> np.ndarray:
 def _own(config: Config) -> Vary:
     kind = config.incongruence.kind
     where, function = f'incongruence.kind = "{kind}"', load("incongruence.kind", kind)
-    if not callable(function):
+    if not takes(function, 4):
         raise UserError(f"{where}: must be a function of (x, y, group, config)")
 
     def vary(x: np.ndarray, y: np.ndarray, group: int) -> tuple[np.ndarray, np.ndarray]:

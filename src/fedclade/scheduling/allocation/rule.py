@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, near_miss
+from fedclade.core.plugins import load, near_miss, takes
 from fedclade.scheduling.allocation.contract import checked
 from fedclade.scheduling.allocation.slots import Allocation, Effort, Slots
 
@@ -49,7 +49,7 @@ def find_rule(name: str) -> Rule:
     """A registered rule, or ``package.module:function``."""
     if ":" in name:
         found = load("scheduling.allocation", name)
-        if not callable(found):
+        if not takes(found, 1):
             raise UserError(f"scheduling.allocation = {name!r}: must be a function of Slots")
         return next((known for known in _registry.values() if known.settle is found), Rule(name, found))
     if name not in _registry:

@@ -17,7 +17,7 @@ import numpy as np
 from fedclade.config import SchedulingConfig
 from fedclade.core.arrays import Bools, Floats, Ints
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, near_miss
+from fedclade.core.plugins import load, near_miss, takes
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def find_policy(name: str) -> Policy:
         found = load("scheduling.policy", name)
         if isinstance(found, Policy):
             return found
-        if callable(found):
+        if takes(found, 1):
             by_function = (known for known in _registry.values() if known.select is found)
             return next(by_function, Policy(name, found))
         raise UserError(f"scheduling.policy = {name!r}: must be a function of a Situation")
