@@ -13,7 +13,7 @@ endif
 NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
   tests/test_models.py tests/test_server.py tests/study/test_statistics.py
 
-.PHONY: run test test-slow test-processors test-avx2 test-no-avx coverage docs lint bench dist test-pythons clean
+.PHONY: run test test-slow chaos fuzz test-processors test-avx2 test-no-avx coverage docs lint bench dist test-pythons clean
 
 run: .venv/runs
 	$(BIN)/fedclade run quickstart
@@ -56,6 +56,15 @@ lint: .venv/installed
 docs: .venv/installed
 	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
+
+# Every fault that the tests try a share of; goes on where the last time ended. See docs/explanation/reliability.md.
+chaos: .venv/installed
+	PYTHONPATH=tests $(BIN)/python -m chaos
+
+# The readers under Atheris, a minute each.
+fuzz: .venv/installed
+	$(INSTALL) -e '.[fuzz]'
+	PYTHONPATH=tests $(BIN)/python -m chaos.fuzz all
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks

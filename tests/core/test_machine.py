@@ -8,6 +8,7 @@ import torch
 
 from fedclade import Interrupted, resume
 from fedclade.core import machine
+from fedclade.runs.directory import opened_json, sealed_json
 from tiny_runs import fedclade, tiny
 
 FIELDS = {
@@ -36,7 +37,7 @@ def interrupted(folder):
 def begun_elsewhere(folder, **changed):
     """The same, as if another machine had begun it."""
     path = interrupted(folder) / "machine.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changed), "utf-8")
+    path.write_text(json.dumps(sealed_json(opened_json(path) | changed)), "utf-8")
     return folder
 
 
@@ -61,7 +62,7 @@ def test_only_what_differs_is_named():
 
 def test_a_run_records_its_machine_when_it_begins_and_in_its_summary(tmp_path):
     begun = interrupted(tmp_path / "run")
-    assert json.loads((begun / "machine.json").read_text("utf-8")) == machine.facts()
+    assert opened_json(begun / "machine.json") == machine.facts()
     finished = resume(begun)  # on the same machine without a warning, which would be an error here
     assert finished.machine == machine.facts()
     assert finished.summary.items() >= machine.facts().items()
