@@ -16,7 +16,7 @@ from fedclade.fleet.fleet import Arrival, Fleet
 class SplitOnce(BaseMethod):
     """Two clusters from some round on; everything else is as BaseMethod has it: nobody stops, moves or merges."""
 
-    name = "split-once"
+    name, reveals = "split-once", "updates"
 
     def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
         """Cut those just heard by average linkage of their cosines; the others join the side they are closer to."""
