@@ -113,6 +113,7 @@ def _break_off(_: object) -> None:
 def test_a_field_that_was_taken_for_an_option_is_told_how_to_set(words, hint, here):
     line = refusal(*words.split())
     assert "No such option" in line
+    assert line.count("Did you mean") == hint.count("Did you mean") or "devces" in words
     assert line.endswith(hint)
 
 

@@ -83,8 +83,10 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):  # what typer says of a word it does not know
             raise
-        hint = _hint(getattr(error, "option_name", ""), words) or "(see: fedclade --help)"
-        print(f"fedclade: {error.format_message()} {hint}", file=sys.stderr)
+        option = getattr(error, "option_name", None) or ""
+        hint = _hint(option, words)  # a field of the config is a better guess than an option that is spelt alike
+        told = f"No such option {option}. {hint}" if hint else f"{error.format_message()} (see: fedclade --help)"
+        print(f"fedclade: {told}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -94,6 +96,8 @@ def _hint(option: str, words: list[str]) -> str:
     sections = [section for section in Config.model_fields if section != "custom" and name in section_fields(section)]
     if not sections:
         return ""
+    if "run" in sections:  # rather than the setting of some method
+        sections = ["run"]
     given = next((word for word in words if word.split("=")[0] == option), option)
     after = words[words.index(given) + 1 :] if given in words else []
     value = given.partition("=")[2] or next((word for word in after[:1] if not word.startswith("-")), "…")
