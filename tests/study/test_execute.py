@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -153,11 +154,11 @@ def test_real_runs_that_fail_each_tell_their_kind(tmp_path, monkeypatch):
     assert "in out_of_luck" in (jobs[2].folder / "failure.txt").read_text("utf-8")  # for whoever wrote the policy
 
 
-def gone() -> socket.socket:
+def gone() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """A nursery that is gone before its first run."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.close()
-    return ours
+    return ours, subprocess.Popen(["true"])
 
 
 @pytest.mark.slow

@@ -107,9 +107,10 @@ class Children:
         if self._nursery is None:
             return None
         (output, their_output), (status, their_status) = os.pipe(), os.pipe()
+        requests, _ = self._nursery
         request = json.dumps({"words": words, "folder": str(folder)}).encode()
         with contextlib.suppress(OSError):  # where the nursery is gone, nobody writes the number
-            socket.send_fds(self._nursery, [request], [their_output, their_status])
+            socket.send_fds(requests, [request], [their_output, their_status])
         os.close(their_output)
         os.close(their_status)
         child = _Warm(output, status)
@@ -134,19 +135,21 @@ class Children:
     def close(self) -> None:
         """Let the nursery end; runs that are going on go on."""
         if self._nursery is not None:
-            self._nursery.close()
+            requests, process = self._nursery
+            requests.close()
+            process.wait()
             self._nursery = None
 
 
-def _started() -> socket.socket:
-    """The nursery, to be reached through this socket."""
+def _started() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """The nursery, to be reached through this socket, which it ends with."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "fedclade.cli.nursery", str(theirs.fileno())],
             env={**os.environ, **ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
-    return ours
+    return ours, process
