@@ -13,7 +13,7 @@ endif
 NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
   tests/test_models.py tests/test_server.py tests/study/test_statistics.py
 
-.PHONY: run test test-slow chaos fuzz test-processors test-avx2 test-no-avx coverage docs lint bench dist test-pythons clean
+.PHONY: run test test-slow chaos fuzz test-processors test-avx2 test-no-avx coverage docs lint bench bench-scale dist test-pythons clean
 
 run: .venv/runs
 	$(BIN)/fedclade run quickstart
@@ -70,6 +70,9 @@ fuzz: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
+
+bench-scale: .venv/installed
+	$(BIN)/python -m benchmarks.scale
 
 # Wheel and source archive, into dist/.
 dist: .venv/installed

@@ -504,9 +504,9 @@ def test_every_device_is_evaluated_under_its_own_model_and_the_conventional_one(
 
 def test_models_by_devices_holds_every_model_on_every_device():
     server = make([[3], [3], [-3], [-3]])
-    before, accuracy = models_by_devices(server.fleet, server.initial_state())
+    before, accuracy = models_by_devices(server.fleet, server.initial_state(), server.config.run)
     assert (before, accuracy.tolist()) == (["0", "conventional"], [[0.25] * 4] * 2)
-    names, accuracy = models_by_devices(server.fleet, play(server, 1)[0])
+    names, accuracy = models_by_devices(server.fleet, play(server, 1)[0], server.config.run)
     assert names == ["0", "0.0", "0.1", "conventional"]
     assert accuracy == pytest.approx(np.array([[0.25] * 4, [1, 1, 1 / 7, 1 / 7], [1 / 7, 1 / 7, 1, 1], [0.25] * 4]))
 

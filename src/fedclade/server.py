@@ -202,7 +202,7 @@ class Server:
         if state.round % self.config.run.evaluate_every and self.finished(state) is None:
             return state, None
         with self.stopwatch.measure("evaluation"):
-            found = evaluated(self.fleet, state)
+            found = evaluated(self.fleet, state, self.config.run)
         return (state if found.objective is None else replace(state, best=found.objective.best)), found
 
     def _record(

@@ -106,7 +106,7 @@ class Recorder(Listener):
         state, config = progress.state, self._parts.config
         own = {metric.name: value for metric, value in progress.metrics.items() if metric in self._parts.metrics}
         with self._server.stopwatch.measure("disk"):
-            self._writer.record(progress.record, len(state.tree.leaves()), own)
+            self._writer.record(progress.record, len(state.tree.leaves()), own, by_device=config.by_device)
             if state.round % config.run.checkpoint_every == 0:
                 self.interrupted(state)
 
@@ -179,10 +179,10 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
     fleet = parts.server.fleet
     if fleet.simulated:
         fleet.muster(state.round)  # the round after it may have been begun in vain, with other data
-    names, accuracy = models_by_devices(fleet, state)
+    names, accuracy = models_by_devices(fleet, state, parts.config.run)
     of_model = dict(zip(names, accuracy, strict=True))
     models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
-    seen = evaluated(fleet, state)
+    seen = evaluated(fleet, state, parts.config.run)
     best = {} if seen.objective is None else seen.objective.best
     models |= {f"{BEST}/{name}": one.model for name, one in best.items()}
     return Result(
@@ -224,6 +224,7 @@ def _outcome(
         conventional_accuracy=seen.conventional_accuracy,
         accuracy_of=of_model or {},
         objective=seen.objective,
+        asked=None if seen.asked is None or len(seen.asked) == state.devices else seen.asked,
     )
 
 

@@ -229,3 +229,11 @@ def test_a_tree_that_loses_or_doubles_a_device_cannot_exist():
     *rest, sibling, _ = rows
     with pytest.raises(AssertionError, match="lacks a child"):
         Tree.from_json([*rest, {**sibling, "members": [1, 3, 5]}], 6)
+
+
+def test_moving_several_devices_at_once_is_moving_them_one_by_one():
+    tree = Tree.planted(6).split("0", [[0, 1, 2], [3, 4, 5]], 1, 1.0)
+    assert tree.moved({0: "0.1", 4: "0.0"}) == tree.move(0, "0.1").move(4, "0.0")
+    assert tree.moved({}) is tree
+    with pytest.raises(AssertionError):
+        tree.moved({0: "0"})

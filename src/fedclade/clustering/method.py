@@ -255,6 +255,9 @@ def _moved(
 def rearranged(state: State, decided: Decisions) -> State:
     """With devices moved and clusters merged."""
     tree, models = state.tree, dict(state.models)
+    plain = [step for step in decided.moves if isinstance(step, Move) and not step.closing]
+    if len(plain) == len(decided.moves):  # of many devices, all at once
+        return replace(state, tree=tree.moved({step.device: step.to for step in plain}))
     for step in decided.moves:
         if isinstance(step, Move):
             tree = moved(tree, step)

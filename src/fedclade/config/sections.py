@@ -65,6 +65,16 @@ class RunConfig(Section):
         "clock, after the last round: the tuned accuracy is told beside the other; 0: none",
     )
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations on the devices' test data")
+    evaluate_devices: int | None = Field(
+        None,
+        ge=1,
+        description="devices evaluated at most: a sample of every cluster, the same every round; unset: 10,000",
+    )
+    record: Literal["auto", "devices", "clusters"] = Field(
+        "auto",
+        description="what run.db has of a round: every device's upload and every event of a device (about 150 bytes "
+        "each), or sums by cluster; auto: sums above 5,000 devices",
+    )
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     report: bool = Field(True, description="write report.html, the page of the run, at its end")
     metrics: Annotated[tuple[str, ...], Relaxed] = Field(
@@ -478,6 +488,45 @@ class ClusteringConfig(Section):
         "else 1024 numbers",
     )
 
+    panel_above: int | None = Field(
+        None,
+        ge=1,
+        description="with more devices than this, the method is put to a panel of each cluster, and everybody else is "
+        "placed by the outcome; unset: 1000 with cross-evaluation, else never",
+    )
+    panel_devices: int = Field(200, ge=4, description="devices in a panel")
+    panel_worst: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="half of a panel is drawn from this share of its cluster: from those whom its model fits worst, "
+        "for a small group is among them; 0: all is drawn from everybody",
+    )
+    panel_rounds: int = Field(
+        12,
+        ge=1,
+        description="rounds after which a panel is drawn anew; more than cross_evaluation.patience, or nobody stops",
+    )
+    panel_review: int = Field(
+        6,
+        ge=0,
+        description="rounds after which everybody may move to the cluster whose model fits it best, as after each "
+        "split; 0: only then",
+    )
+    panel_restless: float = Field(
+        0.02, gt=0, le=1, description="while more than this share of the devices moves, no further cut is tried"
+    )
+    panel_apart: float = Field(
+        3.0, gt=0, description="to place everybody, the children's models are set so many times as far apart"
+    )
+
+    @property
+    def needs_panel(self) -> float:
+        """What ``panel_above`` comes to."""
+        if self.panel_above is not None:
+            return self.panel_above
+        return 1000 if self.method == "cross-evaluation" else math.inf
+
     @property
     def age_limit(self) -> int:
         """What ``max_age`` comes to."""
@@ -686,6 +735,11 @@ class Config(Section):
         """What is held out of a device's images for split tests."""
         given = self.population.validation_share
         return given if given is not None else 0.1 if self.clustering.method == "cross-evaluation" else 0.0
+
+    @property
+    def by_device(self) -> bool:
+        """What ``run.record`` comes to: whether a run records every device, or sums by cluster."""
+        return self.run.record == "devices" or (self.run.record == "auto" and self.population.devices <= 5_000)
 
     def keeps_updates(self, parameters: int) -> bool:
         """Whether all devices' updates of so many parameters fit into ``training.updates_gb``."""

@@ -49,6 +49,7 @@ class EvaluationRecord:
     conventional_accuracy: Floats
     incidents: tuple[str, ...] = ()  # who could not be asked, and why
     objective: Objective | None = None  # what the losses come to
+    asked: Ints | None = None  # the devices that were evaluated, if not all of them; the others' numbers are NaN
 
 
 @dataclass(frozen=True)

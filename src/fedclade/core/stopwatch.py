@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-PHASES = ("training", "clustering", "evaluation", "disk")
+PHASES = ("training", "asking", "clustering", "evaluation", "disk")
 
 
 class Stopwatch:
@@ -12,7 +12,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._spent = dict.fromkeys(("seconds", "updates", "samples", *PHASES), 0.0)
-        self._begun = time.perf_counter()
+        self._begun, self._within = time.perf_counter(), 0.0  # seconds in phases within the present one
 
     def add(self, before: Mapping[str, float]) -> None:
         """Count what earlier processes spent on the same run, too."""
@@ -21,12 +21,14 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def measure(self, phase: str) -> Iterator[None]:
-        """Count the time inside towards a phase."""
-        begun = time.perf_counter()
+        """Count the time inside towards a phase; what another phase within it takes counts towards that one alone."""
+        begun, self._within, outside = time.perf_counter(), 0.0, self._within
         try:
             yield
         finally:
-            self._spent[phase] += time.perf_counter() - begun
+            took = time.perf_counter() - begun
+            self._spent[phase] += took - self._within
+            self._within = outside + took
 
     def trained(self, updates: int, samples: int) -> None:
         """Count what was trained."""

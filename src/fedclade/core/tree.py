@@ -124,6 +124,21 @@ class Tree:
         nodes[to] = replace(nodes[to], devices=tuple(sorted((*nodes[to].devices, device))))
         return Tree(nodes, self.device_count)
 
+    def moved(self, to: Mapping[int, str]) -> "Tree":
+        """Put several devices into other leaves, all at once."""
+        if not to:
+            return self
+        leaf_of, nodes = self.leaf_of(), dict(self.nodes)
+        for device, name in to.items():
+            if not nodes[name].is_leaf:
+                raise AssertionError(f"{name} is no leaf that device {device} could move to")
+            leaf_of[device] = name
+        held: dict[str, list[int]] = {leaf.name: [] for leaf in self.leaves()}
+        for device, name in enumerate(leaf_of):
+            held[name].append(device)
+        nodes |= {name: replace(nodes[name], devices=tuple(devices)) for name, devices in held.items()}
+        return Tree(nodes, self.device_count)
+
     def merge(self, name: str, into: str) -> "Tree":
         """Give all devices of a leaf to another; it is open again, whatever it was."""
         source, target = self.nodes[name], self.nodes[into]

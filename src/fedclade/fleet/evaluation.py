@@ -2,30 +2,51 @@
 
 import numpy as np
 
+from fedclade.config import RunConfig
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.objective import assessed
+from fedclade.core.random import generator
 from fedclade.core.records import EvaluationRecord
 from fedclade.core.state import CONVENTIONAL, Serving, State, stack
+from fedclade.core.tree import Tree
 from fedclade.fleet.fleet import Fleet
 from fedclade.fleet.questions import Evaluate
 
+FEWEST = 10  # of a small cluster, at least
+MOST = 10_000  # devices evaluated, unless run.evaluate_devices says otherwise
 
-def evaluated(fleet: Fleet, state: State) -> EvaluationRecord:
-    """Test accuracy and loss of every device under its own model, and under the conventional one."""
-    everyone, serving = np.arange(state.devices), state.serving()
-    models, asked, model_of = serving.models, everyone, serving.model_of
-    own = one = slice(None, state.devices)
+
+def sampled(tree: Tree, config: RunConfig) -> Ints:
+    """Whom to evaluate: everybody, or of more than ``run.evaluate_devices`` a sample, of every cluster its share.
+
+    Devices are taken in an order that the seed gives, so that as far as clusters stay the same, so does the sample.
+    """
+    most, count = config.evaluate_devices or MOST, tree.device_count
+    if count <= most:
+        return np.arange(count)
+    order = np.argsort(generator(config.seed, "evaluated").permutation(count))
+    parts = [np.array(leaf.devices, dtype=np.int64) for leaf in tree.leaves()]
+    wanted = [max(min(FEWEST, len(part)), round(most * len(part) / count)) for part in parts]
+    return np.sort(np.concatenate([part[np.argsort(order[part])[:n]] for part, n in zip(parts, wanted, strict=True)]))
+
+
+def evaluated(fleet: Fleet, state: State, config: RunConfig) -> EvaluationRecord:
+    """Test accuracy and loss of devices under their own models, and under the conventional one; NaN: not asked."""
+    chosen, serving = sampled(state.tree, config), state.serving()
+    models, asked, model_of = serving.models, chosen, serving.model_of[chosen]
+    own = one = slice(None, len(chosen))
     if state.conventional is not None:  # asked in one go: devices may be far away
         models = np.concatenate([models, state.conventional[None]])
-        asked = np.tile(everyone, 2)
-        model_of = np.concatenate([model_of, np.full_like(everyone, len(serving.names))])
-        one = slice(state.devices, None)
+        asked = np.tile(chosen, 2)
+        model_of = np.concatenate([model_of, np.full_like(chosen, len(serving.names))])
+        one = slice(len(chosen), None)
     answers = fleet.ask(Evaluate(models, asked, model_of))
     answer = answers.value
-    accuracy, loss = answer.accuracy[own], answer.loss[own]
+    accuracy, loss, conventional = np.full((3, state.devices), np.nan)
+    accuracy[chosen], loss[chosen], conventional[chosen] = answer.accuracy[own], answer.loss[own], answer.accuracy[one]
     objective = assessed(state.round, state.tree, state.models, loss, state.samples, state.best)
     leaf_of = state.tree.leaf_of()
-    return EvaluationRecord(leaf_of, accuracy, loss, answer.accuracy[one], answers.incidents, objective)
+    return EvaluationRecord(leaf_of, accuracy, loss, conventional, answers.incidents, objective, chosen)
 
 
 def told_losses(fleet: Fleet, state: State, serving: Serving, heard: Ints) -> Floats:
@@ -52,12 +73,14 @@ def tuned_accuracy(fleet: Fleet, state: State, times: int) -> Floats | None:
     return fleet.ask(Evaluate(models, everyone, everyone)).value.accuracy if times else None
 
 
-def models_by_devices(fleet: Fleet, state: State) -> tuple[list[str], Floats]:
-    """Accuracy of every model of the tree, and of the conventional one, on every device."""
+def models_by_devices(fleet: Fleet, state: State, config: RunConfig) -> tuple[list[str], Floats]:
+    """Accuracy of every model of the tree, and of the conventional one, on every device; NaN: not asked."""
     names = sorted(state.models)
     last = stack(state.models, names[:1])[0] if state.conventional is None else state.conventional
     models = np.concatenate([stack(state.models, names), last[None]])
-    everyone = np.arange(state.devices)
-    each = np.repeat(np.arange(len(models)), len(everyone))
-    answer = fleet.ask(Evaluate(models, np.tile(everyone, len(models)), each)).value
-    return [*names, CONVENTIONAL], answer.accuracy.reshape(len(models), len(everyone))
+    chosen = sampled(state.tree, config)
+    each = np.repeat(np.arange(len(models)), len(chosen))
+    answer = fleet.ask(Evaluate(models, np.tile(chosen, len(models)), each)).value
+    accuracy = np.full((len(models), state.devices), np.nan)
+    accuracy[:, chosen] = answer.accuracy.reshape(len(models), len(chosen))
+    return [*names, CONVENTIONAL], accuracy

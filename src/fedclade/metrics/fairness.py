@@ -68,6 +68,21 @@ def accuracy_tuned_min(outcome: Outcome) -> float | None:
     return None if outcome.tuned_accuracy is None else float(known(outcome.tuned_accuracy).min())
 
 
+@metric("accuracy_error", "error of the mean (%)", factor=100, decimals=2, table=None, figure=None)
+def accuracy_error(outcome: Outcome) -> float | None:
+    """Standard error of the mean accuracy, where only a sample of every cluster's devices was evaluated."""
+    if outcome.asked is None:
+        return None
+    variance = 0.0
+    for leaf in outcome.tree.leaves():
+        members = np.array(leaf.devices, dtype=np.int64)
+        seen = outcome.accuracy[np.intersect1d(members, outcome.asked)]
+        if len(seen) > 1:
+            weight, left = len(members) / len(outcome.accuracy), 1.0 - len(seen) / len(members)
+            variance += weight**2 * left * float(seen.var(ddof=1)) / len(seen)
+    return float(np.sqrt(variance))
+
+
 @metric(
     "accuracy_max",
     "best device (%)",

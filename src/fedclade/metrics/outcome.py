@@ -34,6 +34,7 @@ class Outcome:
     accuracy_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
     drift: Following | None = None  # how devices whose data changed were followed; None before the run's end
     objective: Objective | None = None  # the clusters' losses, and the best that they have had
+    asked: Ints | None = None  # the devices that were evaluated, where that is a sample; None: everybody was
 
     @property
     def known_accuracy(self) -> Floats:

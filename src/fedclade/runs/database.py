@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from fedclade.core.errors import UserError, cannot
 from fedclade.core.objective import Objective
-from fedclade.core.records import EvaluationRecord, RoundRecord
+from fedclade.core.records import EvaluationRecord, Event, RoundRecord
 from fedclade.metrics.outcome import Outcome, known
 from fedclade.runs.directory import checksum
 
@@ -202,12 +203,16 @@ def finite(value: float) -> float | None:
 # -------------------------------------------------------------------------------- a round as rows
 
 
-def rows_of_round(record: RoundRecord, clusters: int) -> dict[str, list[Row]]:
-    """A round, after which there are so many clusters, as rows of its tables: table -> rows."""
+def rows_of_round(record: RoundRecord, clusters: int, by_device: bool = True) -> dict[str, list[Row]]:
+    """A round, after which there are so many clusters, as rows of its tables: table -> rows.
+
+    Without ``by_device`` there are no uploads, and of the events that devices have only how many of each kind.
+    """
+    events = record.events if by_device else counted(record.events)
     return {
         "rounds": [_round(record, clusters)],
         "clusters": [{"round": record.round, **vars(cluster)} for cluster in record.clusters],
-        "uploads": _uploads(record),
+        "uploads": _uploads(record) if by_device else [],
         "evaluations": [] if record.evaluation is None else _evaluations(record.round, record.evaluation),
         "objectives": [] if record.evaluation is None else _objectives(record.round, record.evaluation.objective),
         "events": [
@@ -218,7 +223,7 @@ def rows_of_round(record: RoundRecord, clusters: int) -> dict[str, list[Row]]:
                 "device": event.device,
                 "detail": json.dumps(dict(event.detail)),
             }
-            for event in record.events
+            for event in events
         ],
         "splits": [
             {
@@ -231,6 +236,13 @@ def rows_of_round(record: RoundRecord, clusters: int) -> dict[str, list[Row]]:
             if event.likeness is not None
         ],
     }
+
+
+def counted(events: Sequence[Event]) -> list[Event]:
+    """The events, with those of single devices replaced by their number in each cluster."""
+    of_devices = Counter((event.kind, event.node) for event in events if event.device is not None)
+    plain = [event for event in events if event.device is None]
+    return plain + [Event(kind, node, detail={"devices": count}) for (kind, node), count in of_devices.items()]
 
 
 def _round(record: RoundRecord, clusters: int) -> Row:
@@ -288,6 +300,8 @@ def _uploads(record: RoundRecord) -> list[Row]:
 
 
 def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
+    everyone = range(len(evaluation.node))
+    asked = everyone if evaluation.asked is None else set(evaluation.asked.tolist())
     return [
         {
             "round": round_,
@@ -298,6 +312,7 @@ def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
             "conventional_accuracy": float(evaluation.conventional_accuracy[device]),
         }
         for device, node in enumerate(evaluation.node)
+        if device in asked
     ]
 
 
@@ -328,5 +343,5 @@ def rows_of_models(outcome: Outcome) -> list[Row]:
             "member": int(device in made_for.get(name, everyone)),  # the conventional model is for all
         }
         for name, accuracy in outcome.accuracy_of.items()
-        for device in everyone
+        for device in (everyone if outcome.asked is None else outcome.asked.tolist())
     ]

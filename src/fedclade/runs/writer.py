@@ -131,14 +131,20 @@ class RunWriter:
             insert(db, "devices", devices.to_dict("records"))
             insert(db, "own_metrics", [{"name": m.name, "facts": json.dumps(m.to_json())} for m in own])
 
-    def record(self, record: RoundRecord, clusters: int, metrics: Mapping[str, float] | None = None) -> None:
-        """One round, after which there are so many clusters, in one transaction.
+    def record(
+        self,
+        record: RoundRecord,
+        clusters: int,
+        metrics: Mapping[str, float] | None = None,
+        by_device: bool = True,
+    ) -> None:
+        """One round, after which there are so many clusters, in one transaction; with every device's, or sums.
 
         ``metrics`` are the values of the config's own metrics, where the round has any.
         """
         values = [{"round": record.round, "name": name, "value": value} for name, value in (metrics or {}).items()]
         with self._transaction() as db:
-            for table, rows in rows_of_round(record, clusters).items():
+            for table, rows in rows_of_round(record, clusters, by_device).items():
                 insert(db, table, rows, record.round)
             insert(db, "metrics", values, record.round)
 

@@ -202,7 +202,7 @@ class _Check:
             trainer.squared_gradients.clear()
         self._keep(server.initial_state())
         self._keep(state)
-        self.tree, self.last, self.accuracy = state.tree, state.round, evaluated(fleet, state)
+        self.tree, self.last, self.accuracy = state.tree, state.round, evaluated(fleet, state, self.config.run)
 
     def _note(self, models: list[str], devices: Ints) -> None:
         """Remember the gradients of the first (the clusters') or the last (the one model's) training of a round."""

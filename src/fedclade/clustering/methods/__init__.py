@@ -4,6 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from fedclade.clustering.method import Method
+from fedclade.clustering.panel import Panelled, panel_config
 from fedclade.config import Config
 from fedclade.core.arrays import Ints
 from fedclade.core.errors import UserError
@@ -30,8 +31,9 @@ def find_method(config: Config, groups: Ints | None = None) -> Method:
         factory = import_module(known[name]).METHOD
     else:
         raise UserError(f'clustering.method = "{name}": no such method; {near_miss(name, method_names())}')
-    method = factory(config, groups)
+    many = config.population.devices > config.clustering.needs_panel
+    method = factory(panel_config(config) if many else config, groups)
     lacking = [part for part in PARTS if not hasattr(method, part)]
     if lacking:
         raise UserError(f"clustering.method = {name!r}: has no {', '.join(lacking)}; derive it from BaseMethod")
-    return method
+    return Panelled(method, config) if many else method

@@ -1,5 +1,6 @@
 """The simulated fleet: all goes as planned, but for uploads lost in a fade."""
 
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.scheduling.planner import Plan
 
 Answer = TypeVar("Answer")
+REMEMBERED_ENTRIES = 50_000  # of a question; the answers to larger ones take more memory than they save time
 
 
 class SimulatedFleet:
@@ -114,7 +116,8 @@ class SimulatedFleet:
         config, width = self._config, self._config.clustering.remembered_of(whole=False)
         signs = sketch_signs(config.run.seed, self.parameters)
         most_bytes = 1e9 * config.training.updates_gb
-        return StreamedUpdates(self._trainer, recipe, self._samples, signs, width or 0, most_bytes)
+        measured = partial(self._stopwatch.measure, "training")
+        return StreamedUpdates(self._trainer, recipe, self._samples, signs, width or 0, most_bytes, measured)
 
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """The devices' data is here: look at it. Whoever wants to know the cost asks through ``at``."""
@@ -122,10 +125,11 @@ class SimulatedFleet:
         if self._rows is not None:
             examiner = Present(examiner, self._rows)
         value: Any
-        if isinstance(question, Evaluate):
-            value = self._evaluations.answer(question, lambda unknown: self._answered(unknown, examiner))
-        else:
-            value = self._answered(question, examiner)
+        with self._stopwatch.measure("asking"):
+            if isinstance(question, Evaluate) and len(question.devices) <= REMEMBERED_ENTRIES:
+                value = self._evaluations.answer(question, lambda unknown: self._answered(unknown, examiner))
+            else:
+                value = self._answered(question, examiner)
         return Answers(value, Cost.nothing(len(self._samples)), self._incidents())
 
     def _answered(self, question: Question[Answer], examiner: Examiner) -> Answer:

@@ -7,7 +7,8 @@ server with 100,000 devices holds models × parameters and devices × sketch, an
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -79,9 +80,20 @@ class StreamedUpdates:
     """Updates of which only digests are kept; an ``Updates``. What a digest cannot answer is trained again."""
 
     def __init__(
-        self, trainer: Trainer, recipe: Recipe, samples: Ints, signs: Singles, width: int, most_bytes: float
+        self,
+        trainer: Trainer,
+        recipe: Recipe,
+        samples: Ints,
+        signs: Singles,
+        width: int,
+        most_bytes: float,
+        measured: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """``samples``: D_k of all devices; no more than ``most_bytes`` of updates are ever handed out."""
+        """``samples``: D_k of all devices; no more than ``most_bytes`` of updates are ever handed out.
+
+        Within ``measured`` time counts as training.
+        """
+        self._measured = measured
         order = np.argsort(recipe.devices, kind="stable")
         self._trainer, self._recipe, self._most_bytes = trainer, recipe.only(order), most_bytes
         self.width, self._sketch_width = recipe.models.shape[1], width
@@ -130,7 +142,8 @@ class StreamedUpdates:
                 f"{size / 1e9:.1f} GB; raise it, or take a method and an aggregation.rule that need no single updates"
             )
         recipe = self._recipe.only(self._places(devices))
-        return recipe.trained_by(self._trainer)[:, columns]
+        with self._measured():
+            return recipe.trained_by(self._trainer)[:, columns]
 
     def sums(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
         """Σ weight_k Δw_k over the devices of each group."""
@@ -179,11 +192,11 @@ class StreamedUpdates:
         norms, sketches = np.empty(count), np.empty((count, width), dtype=np.float32)
         sums = np.zeros((len(shares), self.width))
         weights = [shares[:, rows] for rows, _ in recipe.chunks()]
-        for (rows, _), digest in zip(
-            recipe.chunks(), _digests(self._trainer, recipe, weights, signs, width), strict=True
-        ):
-            norms[rows], sketches[rows] = digest.norms, digest.sketches
-            sums += digest.sums
+        with self._measured():
+            digests = _digests(self._trainer, recipe, weights, signs, width)
+            for (rows, _), digest in zip(recipe.chunks(), digests, strict=True):
+                norms[rows], sketches[rows] = digest.norms, digest.sketches
+                sums += digest.sums
         return norms, sketches, sums
 
     def _places(self, devices: Ints) -> Ints:

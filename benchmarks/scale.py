@@ -1,0 +1,136 @@
+"""``make bench-scale``: whole runs from 100 to 100,000 devices: time, memory, and whether the groups are found.
+
+Three planted groups of a third each and one of 1 %, which label the digits differently; 20 to 50 images a device, drawn
+again from MNIST's 5,000; an MLP of 50,890 parameters; the automatic method; ten rounds, everybody trains.
+Each size is a process of its own: ``python -m benchmarks.scale --devices 1000``. Results are kept in ``--out`` after
+every size, and sizes that are there are not run again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.machine import machine_facts, markdown
+from benchmarks.memory import resident_bytes
+
+SIZES = (100, 1_000, 10_000, 100_000)
+ROUNDS = 10
+POLL_SECONDS = 0.5
+
+
+def settings(devices: int, rounds: int, seed: int) -> list[str]:
+    """The quickstart with so many devices."""
+    return [
+        f"run.rounds={rounds}",
+        f"run.seed={seed}",
+        "run.conventional=frozen",
+        "run.record=clusters",
+        "run.evaluate_devices=2000",
+        f"population.devices={devices}",
+        "population.redraw=true",
+        "population.sizes=power-law",
+        "population.min_samples=20",
+        "population.max_samples=50",
+        "incongruence.groups=[33,33,33,1]",
+        f"edge.bandwidth_hz={max(10, devices // 100)}e6",
+    ]
+
+
+def measured(devices: int, rounds: int, seed: int) -> dict[str, object]:
+    """One run in a process of its own: its summary, its peak memory and its size on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        words = [word for each in settings(devices, rounds, seed) for word in ("--set", each)]
+        command = [sys.executable, "-m", "fedclade", "run", "quickstart", "--out", str(run), *words]
+        begun, peak = time.perf_counter(), 0
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                peak = max(peak, resident_bytes(process.pid))
+                time.sleep(POLL_SECONDS)
+        if process.returncode:
+            raise RuntimeError(f"a run of {devices} devices ended with exit code {process.returncode}")
+        summary = json.loads((run / "summary.json").read_text())
+        sizes = {path.name: path.stat().st_size for path in run.rglob("*") if path.is_file()}
+    own = 1.0 - sum(float(summary[f"wall_share_{phase}"]) for phase in ("training", "asking", "evaluation"))
+    return {
+        "devices": devices,
+        "rounds": summary["rounds"],
+        "seed": seed,
+        "seconds": time.perf_counter() - begun,
+        "seconds_a_round": float(summary["wall_seconds"]) / int(summary["rounds"]),
+        "server_share": own,
+        "peak_bytes": peak,
+        "disk_bytes": sum(sizes.values()),
+        "page_bytes": sizes["report.html"],
+        "clusters": summary["clusters"],
+        "adjusted_rand_index": summary["adjusted_rand_index"],
+        "accuracy_mean": summary["accuracy_mean"],
+        "accuracy_error": summary["accuracy_error"],
+    }
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """As Markdown, and below it how the time grows."""
+    heads = [
+        "devices",
+        "s a round",
+        "server's share",
+        "peak memory",
+        "bytes a device",
+        "on disk",
+        "clusters",
+        "ARI",
+        "accuracy",
+    ]
+    lines, first = [], rows[0]
+    for row in rows:
+        more = int(row["devices"]) - int(first["devices"])
+        each = f"{(int(row['peak_bytes']) - int(first['peak_bytes'])) / more:,.0f}" if more else "–"
+        lines.append(
+            [
+                f"{row['devices']:,}",
+                f"{row['seconds_a_round']:.2f}",
+                f"{100 * float(row['server_share']):.0f} %",
+                f"{int(row['peak_bytes']) / 2**30:.2f} GiB",
+                each,
+                f"{int(row['disk_bytes']) / 1e6:.0f} MB",
+                str(row["clusters"]),
+                f"{row['adjusted_rand_index']:.4f}",
+                f"{100 * float(row['accuracy_mean']):.1f} ± {100 * float(row['accuracy_error'] or 0):.1f} %",
+            ]
+        )
+    text = markdown(heads, lines)
+    large = [row for row in rows if int(row["devices"]) >= 1_000]
+    if len(large) > 1:
+        logs = np.log([[float(row["devices"]), float(row["seconds_a_round"])] for row in large])
+        text += f"\n\nFrom 1,000 devices on, seconds a round grow as K^{np.polyfit(logs[:, 0], logs[:, 1], 1)[0]:.2f}."
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("--devices", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.json")
+    arguments = parser.parse_args()
+    kept = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {"rows": []}
+    rows = {row["devices"]: row for row in kept["rows"] if row["rounds"] == arguments.rounds}
+    for devices in arguments.devices:
+        if devices not in rows:
+            rows[devices] = measured(devices, arguments.rounds, arguments.seed)
+            arguments.out.parent.mkdir(exist_ok=True)
+            told = {"machine": machine_facts(), "rows": [rows[each] for each in sorted(rows)]}
+            arguments.out.write_text(json.dumps(told, indent=1) + "\n")
+        print(json.dumps(rows[devices]), flush=True)
+    print(table([rows[each] for each in sorted(rows)]))
+
+
+if __name__ == "__main__":
+    main()
