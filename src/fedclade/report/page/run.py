@@ -11,6 +11,7 @@ from fedclade.core.tree import Tree
 from fedclade.metrics.fairness import jain
 from fedclade.report.listener import Listener
 from fedclade.report.page.headlines import lead, numbers, tiles
+from fedclade.report.page.large import large_data
 from fedclade.report.page.shell import Json, made_from, packed, rounded, shared_folder, write_page
 from fedclade.runs import Run
 from fedclade.runs.problem import check_run
@@ -22,6 +23,8 @@ def write_run_page(run: Run, single_file: bool = False) -> Path:
     Plotly is shared with the pages of other runs where there is a folder for that, unless ``single_file``.
     """
     share = None if single_file else shared_folder(run.folder)
+    if not run.config.by_device:
+        return write_page(run.folder / "report.html", "large", large_data(run), share)
     return write_page(run.folder / "report.html", "run", run_data(run), share)
 
 
@@ -100,8 +103,10 @@ def served(run: Run) -> pd.DataFrame:
     tree, models = run.read_tree(), run.models
     if len(models):
         table = models.pivot(index="device", columns="model", values="accuracy")
-        own = {device: table.at[device, leaf.name] for leaf in tree.leaves() for device in leaf.devices}
-        return pd.DataFrame({"own": pd.Series(own).sort_index(), "one": table[CONVENTIONAL]})
+        leaf_of = tree.leaf_of()
+        own = {device: table.at[device, leaf_of[device]] for device in table.index}
+        both = pd.DataFrame({"own": pd.Series(own).sort_index(), "one": table[CONVENTIONAL]})
+        return both.reindex(run.devices["device"])  # of many devices, only a sample was evaluated
     seen = run.evaluations
     last = seen[seen["round"] == seen["round"].max()].set_index("device")
     both = pd.DataFrame({"own": last["accuracy"], "one": last["conventional_accuracy"]})
