@@ -2,9 +2,9 @@
 
 For every population one model is trained by everybody; in rounds 1 and 5 its devices are cut at random, into halves,
 into a quarter and the rest, and into a tenth and the rest. Each cut is put to the devices as cross-evaluation does it:
-by the children's models alone (``SplitTest``); and as it decides in the end, with random halves of one side as a
-control, and by what the devices say of one another's models where these pass, too (``PairTest``). Where groups are
-planted, so is the true cut (the last group against the others).
+by the children's models (``SplitTest``); and as it decides in the end: if random halves of devices most alike pass,
+devices differ one by one, and judge by models from which they leave their own update out (``PayTest``). Where groups
+are planted, so is the true cut (the last group against the others).
 """
 
 import argparse
@@ -17,12 +17,13 @@ import numpy as np
 from benchmarks.machine import markdown
 from fedclade import Experiment
 from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
-from fedclade.clustering.methods.cross_evaluation.separation import matched_halves
-from fedclade.clustering.methods.cross_evaluation.split_test import PairTest, SplitTest
+from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
 from fedclade.config import CrossEvaluationConfig
+from fedclade.core.updates import HeldUpdates
 from fedclade.fleet.questions import SurveyModels, TryCut
 
-SETTINGS = CrossEvaluationConfig(controls=5)
+SETTINGS = CrossEvaluationConfig()
 ROUNDS = (1, 5)
 PARTS = (2, 4, 10)  # one in so many devices is cut off
 WRITERS = {"population.source": "femnist", "population.partition": "writer"}
@@ -45,41 +46,52 @@ POPULATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def tried(
-    experiment: Experiment, model: np.ndarray, updates: np.ndarray, side: np.ndarray, of: np.ndarray
-) -> SplitTest:
-    """What some devices say of the models of both sides of a cut of them."""
-    samples = experiment.population.samples[of]
-    parts = (~side, side, np.ones_like(side))
-    share = np.stack([np.where(part, samples, 0) / samples[part].sum() for part in parts])
-    models = (model + share.astype(np.float32) @ updates[of]).astype(np.float32)
-    answer = TryCut(models, of, side, SETTINGS.children_apart).run(experiment.trainer.examiner)
-    return SplitTest.of(side, answer.preference, answer.gain)
-
-
 class Devices:
-    """What is known of all devices in a round."""
+    """All devices in a round: what they say of cuts."""
 
     def __init__(self, experiment: Experiment, model: np.ndarray, updates: np.ndarray, seed: int) -> None:
-        self.parts, self.everyone, self.seed = (experiment, model, updates), np.arange(len(updates)), seed
+        self.examiner, self.samples = experiment.trainer.examiner, experiment.population.samples
+        self.model, self.updates, self.everyone = model, updates, np.arange(len(updates))
         models = np.concatenate([model + np.float32(SETTINGS.survey_step) * updates, model[None]])
-        seen, held_out = (
-            SurveyModels(models, self.everyone, SETTINGS.survey_images, share).run(experiment.trainer.examiner)
-            for share in ("train", "validation")
+        survey = SurveyModels(models, self.everyone, SETTINGS.survey_images).run(self.examiner)
+        affinity = Affinity.unknown(len(updates), survey.samples.shape[1]).heard(self.everyone, self.everyone, survey)
+        rng, alike = np.random.default_rng(seed), affinity.most_alike(self.everyone, 4)
+        halves = (rng.permutation(np.arange(len(alike)) < len(alike) // 2) for _ in range(SETTINGS.controls))
+        controls = [self.tried(side, alike) for side in halves]
+        self.control_p, self.control_gain = (
+            np.median([getattr(test, name) for test in controls]) for name in ("p_group", "gain_group")
         )
-        nothing = Affinity.unknown(len(updates), seen.samples.shape[1])
-        self.seen = nothing.heard(self.everyone, self.everyone, seen)
-        self.held_out = nothing.heard(self.everyone, self.everyone, held_out, self.seen.samples)
+
+    def children(self, side: np.ndarray, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The models of both sides of a cut, of all, and of the round before; each device's own weight in them."""
+        samples = self.samples[of]
+        weights = np.stack([np.where(part, samples, 0) / samples[part].sum() for part in (~side, side, side | True)])
+        moved = (self.model + weights.astype(np.float32) @ self.updates[of]).astype(np.float32)
+        return np.concatenate([moved, self.model[None]]), np.concatenate([weights, np.zeros((1, len(of)))]).T
+
+    def tried(self, side: np.ndarray, of: np.ndarray) -> SplitTest:
+        models, _ = self.children(side, of)
+        answer = TryCut(models[:-1], of, side, SETTINGS.children_apart).run(self.examiner)
+        return SplitTest.of(side, answer.preference, answer.gain)
+
+    def paid(self, side: np.ndarray) -> PayTest:
+        models, own = self.children(side, self.everyone)
+        updates = HeldUpdates.of(self.everyone, self.updates)
+        shares = ("train", "validation")
+        asked = (SurveyModels(models, self.everyone, None, share, own=own, updates=updates) for share in shares)
+        return PayTest.of(side, [question.run(self.examiner) for question in asked])
 
     def opinion(self, side: np.ndarray) -> dict[str, bool]:
         """Whether a cut passes by the children's models alone, and as it is decided in the end."""
-        images = tried(*self.parts, side, self.everyone).passed(SETTINGS)
-        larger = np.flatnonzero(side if 2 * side.sum() > len(side) else ~side)
-        rng, likeness = np.random.default_rng(self.seed), self.seen.likeness(larger)
-        controls = [tried(*self.parts, matched_halves(likeness, rng), larger).p_group for _ in range(SETTINGS.controls)]
-        alike = bool(np.median(controls) >= SETTINGS.control_level)
-        pairs = PairTest.of(side, self.everyone, self.seen, self.held_out, 0.0, 2, rng).passed(SETTINGS)
-        return {"images": images, "one by one": not alike, "passes": images and (alike or pairs)}
+        test = self.tried(side, self.everyone)
+        images = test.passed(SETTINGS)
+        one_by_one = self.control_p < SETTINGS.control_level
+        one_by_one &= self.control_gain > SETTINGS.control_share * test.gain_group
+        passes = images
+        if images and one_by_one:
+            paid = self.paid(side)
+            passes = paid.passed(SETTINGS, paid.step)
+        return {"images": images, "one by one": bool(one_by_one), "passes": passes}
 
 
 def measured(cuts: int, seed: int, name: str) -> dict[str, Any]:
@@ -118,7 +130,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with ProcessPoolExecutor(arguments.processes) as pool:
         results = list(pool.map(partial(measured, arguments.cuts, arguments.seed), POPULATIONS))
-    head = ("population", "random cuts", "pass by the children's models", "random halves pass, too", "pass", "true cut")
+    head = ("population", "random cuts", "pass by the children's models", "random halves do, too", "pass", "true cut")
     print(markdown(head, [row(result) for result in results]))
 
 

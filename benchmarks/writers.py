@@ -2,12 +2,15 @@
 
 FEMNIST by writer: every device holds the images of one person, so devices differ one by one, with groups or without.
 Needs FEMNIST in ``$FEDCLADE_DATA``. *Right* is: planted groups found exactly; where nothing is planted, one cluster, or
-neither the mean nor the worst device worse than with one model by more than a point.
+neither the mean nor the worst device worse than with one model by more than a point. Results are appended to a file as
+they come, so that it can be stopped and gone on with.
 """
 
 import argparse
+import json
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
 from benchmarks.clustering import outcome_of
@@ -17,29 +20,30 @@ from fedclade import Experiment
 Cell = dict[str, Any]
 
 
-def cells(writers: int, seed: int) -> Iterator[Cell]:
+def cells(writers: int, model: str, seed: int) -> Iterator[Cell]:
     """No groups, two to four rotated or permuted ones, and one of a tenth of the writers."""
     quarter, fifth, tenth = writers // 4, writers // 5, max(2, writers // 10)
     two, three = [writers - quarter, quarter], [writers - quarter - fifth, quarter, fifth]
+    common = {"writers": writers, "model": model, "seed": seed}
     for part in ("all", "half"):
-        yield {"writers": writers, "kind": "none", "groups": [1], "part": part, "seed": seed}
+        yield common | {"kind": "none", "groups": [1], "part": part}
         for kind, sizes in (
             ("rotate", [two, three, [writers - 3 * quarter, quarter, quarter, quarter], [writers - tenth, tenth]]),
             ("permute-labels", [two, three, [writers - tenth, tenth]]),
         ):
             for groups in sizes:
-                yield {"writers": writers, "kind": kind, "groups": groups, "part": part, "seed": seed}
+                yield common | {"kind": kind, "groups": groups, "part": part}
 
 
 def config_of(cell: Cell) -> dict[str, Any]:
-    """A cell as a config: the quickstart's training, and random halves as a control."""
+    """A cell as a config: the quickstart's training; nothing in it is about clustering."""
     half = cell["part"] == "half"
     rounds = 60 if half else 30
     return {
         "run": {"seed": cell["seed"], "rounds": rounds, "evaluate_every": rounds, "conventional": "continued"},
         "population": {"source": "femnist", "partition": "writer", "devices": cell["writers"]},
         "incongruence": {"kind": cell["kind"], "groups": cell["groups"]},
-        "cross_evaluation": {"controls": cell["controls"]},
+        "model": {"name": cell["model"]},
         "training": {"epochs": 5, "learning_rate": 0.05, "workers": 1},
         "scheduling": {"policy": "random", "per_round": cell["writers"] // 2} if half else {},
     }
@@ -65,22 +69,43 @@ def row(cell: Cell) -> tuple[str, ...]:
         f"{100 * cell[name]:.1f} %" for name in ("accuracy_mean", "accuracy_min", "one_model_mean", "one_model_min")
     )
     found = (str(cell["clusters"]), f"{cell['adjusted_rand_index']:.2f}", "yes" if right(cell) else "no")
-    return (f"{cell['writers']}", groups, cell["part"], str(cell["seed"]), *found, *accuracy)
+    return (f"{cell['writers']}", cell["model"], groups, cell["part"], str(cell["seed"]), *found, *accuracy)
+
+
+def finished(todo: list[Cell], path: Path, processes: int) -> list[Cell]:
+    """All cells with their outcomes, those of the file and those run now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = [result for result in written if any(cell.items() <= result.items() for cell in todo)]
+    missing = [cell for cell in todo if not any(cell.items() <= result.items() for result in done)]
+    with ProcessPoolExecutor(processes) as pool, path.open("a") as file:
+        for future in as_completed([pool.submit(run, cell) for cell in missing]):
+            done.append(future.result())
+            print(json.dumps(done[-1]), file=file, flush=True)
+            print(" ".join(row(done[-1])), flush=True)
+    return [result for cell in todo for result in done if cell.items() <= result.items()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.writers", description=__doc__)
     parser.add_argument("--writers", type=int, nargs="+", default=[20])
-    parser.add_argument("--seed", type=int, nargs="+", default=[51])
-    parser.add_argument("--controls", type=int, default=5)
+    parser.add_argument("--models", nargs="+", default=["mlp", "cnn"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[61])
+    parser.add_argument("--only", choices=("all", "half"), help="cells in which so many take part")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "writers.jsonl")
     arguments = parser.parse_args()
-    every = [cell for seed in arguments.seed for writers in arguments.writers for cell in cells(writers, seed)]
-    todo = [cell | {"controls": arguments.controls} for cell in every]
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        done = list(pool.map(run, todo))
-    head = ("writers", "groups", "take part", "seed", "clusters", "ARI", "right", "mean", "worst", "one model", "worst")
-    print(markdown(head, [row(cell) for cell in done]))
+    todo = [
+        cell
+        for seed in arguments.seeds
+        for writers in arguments.writers
+        for model in arguments.models
+        for cell in cells(writers, model, seed)
+        if arguments.only in (None, cell["part"])
+    ]
+    done = finished(todo, arguments.results, arguments.processes)
+    head = ("writers", "model", "groups", "take part", "seed", "clusters", "ARI", "right")
+    print(markdown((*head, "mean", "worst", "one model", "worst"), [row(cell) for cell in done]))
     planted = [right(cell) for cell in done if cell["kind"] != "none"]
     print(f"\nGroups found exactly: {sum(planted)} of {len(planted)}.")
 

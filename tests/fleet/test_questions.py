@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_builders import config, image_set
+from fedclade.core.updates import HeldUpdates
 from fedclade.data import populate
 from fedclade.fleet.answers import Evaluation, Paired, Survey
-from fedclade.fleet.questions import QUESTIONS, Compare, Evaluate, Question, SurveyModels, TryCut
+from fedclade.fleet.questions import OWN_UPDATE, QUESTIONS, Compare, Evaluate, Question, SurveyModels, TryCut
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.told import Told
 
@@ -146,6 +147,34 @@ def test_a_survey_is_of_the_share_it_asks_about_and_sends_models_only_once(seed,
         np.testing.assert_array_equal(found.samples[0], answer.samples[device])
         assert answer.samples[device].sum() == len(examiner.positions(device, share))
     assert (question.models_sent, SurveyModels(models, np.arange(devices)).models_sent) == (0, 2)
+
+
+@given(SEEDS, st.integers(2, 5))
+def test_who_leaves_the_own_update_out_judges_models_that_the_others_made(seed, devices):
+    """The mean of all updates without one's own is that of the others; the same there as here."""
+    rng, examiner, everyone = np.random.default_rng(seed), MadeUp(seed, devices), np.arange(devices)
+    start, updates = models_of(seed, 1)[0], models_of(seed + 1, devices)
+    weights = rng.dirichlet(np.ones(devices)).astype(np.float32)
+    models = np.stack([start + weights @ updates, start]).astype(np.float32)
+    own = np.stack([weights, np.zeros(devices)], axis=1)
+    question = SurveyModels(models, everyone, own=own, updates=HeldUpdates.of(everyone, updates))
+    answer = question.run(examiner)
+    for device in everyone:
+        others = everyone != device
+        theirs = start + (weights[others] / weights[others].sum()) @ updates[others]
+        without = np.stack([theirs, start]).astype(np.float32)
+        expected = SurveyModels(without, np.array([device])).run(examiner)
+        np.testing.assert_allclose(answer.misfit[device], expected.misfit[0], atol=1e-3)
+        facts, arrays = question.part(device)
+        there = SurveyModels.read(json.loads(json.dumps(facts)), arrays | {OWN_UPDATE: updates[device]}, device)
+        np.testing.assert_allclose(there.run(examiner).misfit[0], answer.misfit[device], atol=1e-6)
+
+
+def test_a_model_that_is_all_ones_own_doing_is_the_one_it_started_from():
+    examiner, models, me = MadeUp(3, 1), models_of(3, 2), np.array([0])
+    own, updates = np.array([[1.0, 0.0]]), HeldUpdates.of(me, models[:1] - models[1:])
+    answer = SurveyModels(models, me, own=own, updates=updates).run(examiner)
+    np.testing.assert_allclose(answer.misfit[0, 0], answer.misfit[0, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["preference.samples", "preference.mean", "gain.squares"])

@@ -42,38 +42,40 @@ class CrossEvaluationConfig(Section):
         0.0001, gt=0, lt=0.5, description="how often, at most, a cut is accepted by chance (p-value of a split test)"
     )
     controls: int = Field(
-        0,
+        5,
         ge=0,
         le=10_000,
-        description="random cuts with which a cut that passed is compared, e.g. 5; 0: devices are taken to be alike "
-        "but for their groups, which writers, for one, are not",
+        description="random halves of a group with which a cut that passed is compared; 0: devices are taken to be "
+        "alike but for their groups, which writers, for one, are not",
     )
     control_level: float = Field(
-        0.01, gt=0, lt=0.5, description="if most random cuts have such a p-value, devices differ one by one"
+        0.05, gt=0, lt=0.5, description="if random halves have such a p-value, devices differ one by one"
     )
-    pair_level: float = Field(
-        0.02,
-        gt=0,
-        lt=0.5,
-        description="where devices differ one by one: p-value of a cut by what they say of each other",
+    control_share: float = Field(
+        0.25,
+        ge=0,
+        le=1000,
+        description="if random halves also differ by this share of what the cut's children differ by",
     )
-    crowd_level: float = Field(
-        0.01,
-        gt=0,
-        lt=0.5,
-        description="share of crowds without groups that have so wide a gap: what a gap is held against",
+    pays_after: int = Field(
+        3,
+        ge=0,
+        le=1_000_000,
+        description="where devices differ one by one: rounds without a split, as all help all at first",
     )
-    worth: float = Field(
+    pays_share: float = Field(
         0.3,
         ge=0,
-        description="where devices differ one by one, a cut is carried out from here on: the share of the good devices "
-        "of one side do each other that the other side has not, times the square of the gap's width beside a crowd's",
+        le=1000,
+        description="where devices differ one by one: what one child gains by a cut, at least, as a share of what a "
+        "round of training together did at best",
     )
-    cuts_tried: int = Field(
-        4, ge=1, le=10_000, description="cuts at most that devices' opinions of each other are held against"
-    )
-    deals: int = Field(
-        400, ge=20, le=1_000_000, description="random deals with which a cut's agreement with the answers is compared"
+    cuts_tried: int = Field(4, ge=1, le=10_000, description="where devices differ one by one: cuts to begin with")
+    resettlings: int = Field(
+        4,
+        ge=0,
+        le=10_000,
+        description="where devices differ one by one: how often, at most, a cut is mended by what they prefer",
     )
     patience: int = Field(10, ge=1, description="rounds without progress on held-out data after which a cluster stops")
     review_every: int = Field(

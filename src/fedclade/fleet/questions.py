@@ -8,7 +8,7 @@ of its class as its ``kind``, as ``package.module:Class``: so a device that has 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, near_miss
+from fedclade.core.updates import HeldUpdates, Updates
 from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Spans, Survey, misfit, paired
 from fedclade.fleet.told import ROUNDING, Share, Told, Unreadable
 
@@ -23,6 +24,7 @@ LOSS_MOST = 1e12  # a mean loss beyond it is no answer: a few of them added up m
 Facts: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, np.ndarray]
 Message: TypeAlias = tuple[Facts, Arrays]  # plain values, and arrays without pickle
+OWN_UPDATE = "own_update"  # what a device adds to a question: the update it made in this round, if it made one
 
 
 class Examiner(Protocol):
@@ -292,19 +294,25 @@ class TryCut(Question[CutOpinion]):
         shape = answer.gain.samples[row].shape
         said = {name: _differences(told, f"{name}.", shape, "validation") for name in ("preference", "gain")}
         for name, one in said.items():
-            for field, array in vars(one).items():
-                getattr(getattr(answer, name), field)[row] = array
+            for part, array in vars(one).items():
+                getattr(getattr(answer, name), part)[row] = array
 
 
 @dataclass(frozen=True)
 class SurveyModels(Question[Survey]):
-    """Mean misfit by class of every model on a share of every device's images: on all of them, or on about so many."""
+    """Mean misfit by class of every model on a share of every device's images: on all of them, or on about so many.
+
+    A model that contains a device's own update suits that device. So each may leave its own out of all that it judges,
+    which takes nothing but its own arithmetic: see ``own``. The last model is then the one that all started from.
+    """
 
     models: Singles
     devices: Ints
     images: int | None = None
     share: Share = "train"
     known: bool = False  # the devices were sent these models in a question just before
+    own: Floats | None = None  # device × model: the weight of the device's own update in it, to be left out
+    updates: Updates | None = field(default=None, compare=False)  # the devices' own, where something is left out
     kind: ClassVar[str] = "survey"
 
     @property
@@ -313,16 +321,28 @@ class SurveyModels(Question[Survey]):
         return 0 if self.known else len(self.models)
 
     def run(self, examiner: Examiner) -> Survey:
-        """Each model on the images of all devices together."""
+        """Each model on the images of all devices together; device by device where no two judge the same models."""
         whole = [examiner.positions(device, self.share) for device in self.devices.tolist()]
         labels_of = [examiner.labels(positions) for positions in whole]
         parts = [_some(*each, self.images) for each in zip(whole, labels_of, strict=True)]
         positions = np.concatenate(parts)
         entry = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        losses, labels = examiner.losses(self.models, positions), examiner.labels(positions)
-        found = Survey.of(misfit(losses), entry, labels, (len(parts), examiner.classes))
+        if self.own is None:
+            losses = examiner.losses(self.models, positions)
+        else:
+            each = (examiner.losses(self._without_own(row), part) for row, part in enumerate(parts))
+            losses = np.concatenate(list(each), axis=1)
+        found = Survey.of(misfit(losses), entry, examiner.labels(positions), (len(parts), examiner.classes))
         held = [np.bincount(labels, minlength=examiner.classes) for labels in labels_of]
         return replace(found, samples=np.stack(held))
+
+    def _without_own(self, row: int) -> Singles:
+        """The models as they would be had this device not been heard; where it is all there is, the start."""
+        assert self.own is not None
+        assert self.updates is not None
+        share, start = self.own[row].astype(np.float32)[:, None], self.models[-1]
+        moved = self.models - start - share * self.updates.rows(self.devices[row : row + 1])
+        return np.asarray(start + np.where(share < 1, moved / np.maximum(1 - share, 1e-6), 0), dtype=np.float32)
 
     def looks(self, answer: Survey) -> Floats:
         """Every model at each image, or at about so many."""
@@ -330,13 +350,21 @@ class SurveyModels(Question[Survey]):
         return np.asarray(len(self.models) * images, dtype=np.float64)
 
     def part(self, device: int) -> Message:
-        """All models."""
-        return {"images": self.images or 0, "share": self.share}, {"models": self.models}
+        """All models, and how much of each is the device's own doing."""
+        facts: Facts = {"images": self.images or 0, "share": self.share}
+        if self.own is not None:
+            (row,) = np.flatnonzero(self.devices == device)
+            facts["own"] = self.own[row].tolist()
+        return facts, {"models": self.models}
 
     @classmethod
     def read(cls, facts: Facts, arrays: Arrays, device: int) -> Self:
-        """All models, on this device's data."""
-        return cls(arrays["models"], np.array([device]), int(facts["images"]) or None, facts["share"])
+        """All models, on this device's data; the update left out is the one that this device keeps."""
+        me, own, updates = np.array([device]), None, None
+        if "own" in facts:
+            own, updates = np.array([facts["own"]]), HeldUpdates.of(me, arrays[OWN_UPDATE][None])
+        images = int(facts["images"]) or None
+        return cls(arrays["models"], me, images, facts["share"], own=own, updates=updates)
 
     @staticmethod
     def reply(answer: Survey) -> Message:

@@ -18,6 +18,7 @@ from fedclade.clustering.methods.cross_evaluation.affinity import (
     likely_cuts,
     log_ways,
     mutual,
+    separations,
     strength,
 )
 from fedclade.clustering.methods.cross_evaluation.affinity import affinity_cut as cut_of_mutual
@@ -59,7 +60,7 @@ def others(devices: int) -> np.ndarray:
 
 def beyond(survey: Survey) -> tuple[np.ndarray, np.ndarray]:
     """Every device about the models of all: signal and weight."""
-    return beyond_classes(with_start(survey, 0.0), survey.samples, others(len(survey.samples)))[:2]
+    return beyond_classes(with_start(survey, 0.0), survey.samples, others(len(survey.samples)))
 
 
 def affinity_cut(signal: np.ndarray, weight: np.ndarray, min_size: int) -> np.ndarray | None:
@@ -430,10 +431,23 @@ def test_the_likely_cuts_tear_no_clear_group(seed, sizes):
     everybody = np.arange(len(group))
     survey = with_start(survey_of(rng, group, alpha=5.0), 9.0)
     affinity = Affinity.unknown(len(group), 5).heard(everybody, everybody, survey)
-    found = likely_cuts(*affinity.pairs(everybody), affinity.help(everybody, 0.0), 2)
+    found = likely_cuts(*affinity.pairs(everybody), 2)
     assert 1 <= len(found) <= DEFAULTS.cuts_tried
     assert all(not side[0] for side in found)
     assert tears_no_group(found[0], group)
+
+
+@settings(max_examples=30)
+@given(SEEDS, st.sampled_from([0.001, 1000.0]))
+def test_separation_depends_neither_on_the_scale_nor_on_the_names_of_devices_and_sides(seed, factor):
+    rng, side = np.random.default_rng(seed), np.arange(14) >= 9
+    signal, weight = pairs_of(rng, rng.integers(0, 3, 14), gap=1.0, noise=0.5)
+    (expected,) = separations(side[None], signal, weight)
+    order = rng.permutation(14)
+    here = np.ix_(order, order)
+    assert separations(side[order][None], signal[here], weight[here])[0] == pytest.approx(expected)
+    assert separations(side[None], factor * signal, weight)[0] == pytest.approx(expected, rel=1e-6)
+    assert separations(~side[None], signal, weight)[0] == pytest.approx(expected)
 
 
 def test_devices_outside_the_core_join_the_child_that_suits_them():
@@ -519,7 +533,7 @@ def test_devices_that_come_later_find_what_is_known_as_it_was(seed, more):
     rng = np.random.default_rng(seed)
     affinity = heard(Affinity.unknown(4, 5), np.arange(4), np.arange(4), survey_of(rng, np.arange(4) % 2))
     grown = affinity.grown(more)
-    for name in ("signal", "weight", "effect", "gain"):
+    for name in ("signal", "weight"):
         before, after = getattr(affinity, name), getattr(grown, name)
         assert (after.shape, after.dtype) == ((4 + more, 4 + more), before.dtype)
         np.testing.assert_array_equal(after[:4, :4], before)
@@ -543,20 +557,6 @@ def test_likeness_is_mutual_and_from_minus_one_to_one_which_each_device_is_to_it
 
 def test_devices_of_which_nothing_is_known_are_neither_like_nor_unlike():
     np.testing.assert_array_equal(Affinity.unknown(3, 5).likeness(np.arange(3)), np.eye(3))
-
-
-@given(SEEDS, st.lists(st.integers(0, 5), unique=True, max_size=6))
-def test_among_some_devices_are_their_rows_and_columns(seed, chosen):
-    rng = np.random.default_rng(seed)
-    affinity = heard(Affinity.unknown(6, 5), np.arange(6), np.arange(6), survey_of(rng, np.arange(6) % 2))
-    help_ = affinity.help(np.array(chosen, dtype=np.int64), 0.0)
-    for table, whole in zip(
-        (help_.effect, help_.gain, help_.weight), (affinity.effect, affinity.gain, affinity.weight), strict=True
-    ):
-        assert table.dtype == np.float64
-        for row, one in enumerate(chosen):
-            for column, other in enumerate(chosen):
-                assert table[row, column] == whole[one, other]
 
 
 # -------------------------------------------------------------------------------- who belongs where

@@ -19,25 +19,22 @@ SEEDS = st.integers(0, 9999)
 def known_of(seed: int, devices: int, *, asked: bool = True) -> Known:
     rng = np.random.default_rng(seed)
     losses = np.where(rng.random(devices) < 0.3, np.nan, rng.random(devices))
-    said: list[Affinity | None] = [None, None]
+    said = None
     if asked:
-        for number in range(2):
-            tables = rng.normal(size=(4, devices, devices)).astype(np.float32)
-            said[number] = Affinity(*tables, rng.integers(0, 9, (devices, 4)), rng.integers(0, 5, devices))
+        tables = rng.normal(size=(2, devices, devices)).astype(np.float32)
+        said = Affinity(*tables, rng.integers(0, 9, (devices, 4)), rng.integers(0, 5, devices))
     outlooks = {"0.0": Outlook(7, 2, float(rng.random()), 6, 0.03), "0.1": Outlook(3)}
-    return Known(losses, outlooks, *said, float(rng.random()), one_by_one=asked, first_misfit=0.9 if asked else None)
+    return Known(losses, outlooks, said, one_by_one=asked, best_step=0.25)
 
 
 def assert_same(found: Known, expected: Known) -> None:
     np.testing.assert_array_equal(found.losses, expected.losses)
     assert found.outlooks == expected.outlooks
-    for name in ("help", "one_by_one", "first_misfit"):
-        assert getattr(found, name) == getattr(expected, name)
-    for one, other in ((found.affinity, expected.affinity), (found.held_out, expected.held_out)):
-        assert (one is None) == (other is None)
-        for name, table in ({} if other is None else vars(other)).items():
-            np.testing.assert_array_equal(getattr(one, name), table)
-            assert getattr(one, name).dtype == table.dtype
+    assert (found.one_by_one, found.best_step) == (expected.one_by_one, expected.best_step)
+    assert (found.affinity is None) == (expected.affinity is None)
+    for name, table in ({} if expected.affinity is None else vars(expected.affinity)).items():
+        np.testing.assert_array_equal(getattr(found.affinity, name), table)
+        assert getattr(found.affinity, name).dtype == table.dtype
 
 
 @given(SEEDS, st.integers(1, 8), st.booleans())

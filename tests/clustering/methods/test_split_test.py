@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, PairTest, SplitTest, group_effect
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest, group_effect
 from fedclade.config import CrossEvaluationConfig
 from fedclade.fleet.answers import Paired, paired
 
@@ -150,16 +150,6 @@ def test_a_test_is_passed_if_there_are_groups_and_one_gains_beyond_doubt_and_the
         for other, holds in ((0.05, True), (0.79, True), (0.8, False), (0.96, False)):
             assert split_test(p_parent=(one, other)).passed(at(0.001)) == (holds and one < 0.05)
             assert split_test(p_parent=(other, one)).passed(at(0.001)) == (holds and one < 0.05)
-
-
-def test_a_pair_test_weighs_the_share_of_help_that_is_lost_by_the_width_of_the_gap():
-    test, settings = PairTest(6.0, 4.0, 0.001, 0.2, 0.1), CrossEvaluationConfig()
-    assert test.worth == pytest.approx(0.45)
-    assert test.passed(settings)
-    assert not replace(test, p_group=settings.pair_level).passed(settings)
-    assert not replace(test, separation=4.0).passed(settings)  # no wider than a crowd's
-    assert not replace(test, share_lost=0.1).passed(settings)
-    assert json.loads(json.dumps(test.evidence()))["crowd"] == 4.0
 
 
 def test_one_of_many_cuts_must_be_so_much_better():

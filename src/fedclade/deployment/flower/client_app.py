@@ -61,31 +61,30 @@ def train(message: Message, context: Context) -> Message:
     _, local = _local(request, context)
     (update,) = local.train_many(request.round, arrays["models"], me, np.array([0]))
     told = {"seconds": time.perf_counter() - begun}
-    if facts["upload"]:
-        return Message(pack(told, {"update": update}), reply_to=message)
     context.state[KEPT_UPDATE] = ArrayRecord([update])
     context.state[KEPT_ROUND] = ConfigRecord({"round": request.round})
-    return Message(pack(told), reply_to=message)
+    return Message(pack(told, {"update": update} if facts["upload"] else None), reply_to=message)
 
 
 @app.train("upload")
 def upload(message: Message, context: Context) -> Message:
-    """The update I kept; after that I keep it no longer."""
+    """The update I kept. I go on keeping it, to leave it out of models that I judge in this round."""
     request, _, _ = unpack_request(message.content)
-    kept = context.state.config_records.get(KEPT_ROUND)
-    if kept is None or kept["round"] != request.round:
+    update = _kept_update(request, context)
+    if update is None:
         raise UserError(f"no update of round {request.round} is kept here")
-    (update,) = context.state.array_records[KEPT_UPDATE].to_numpy_ndarrays()
-    del context.state[KEPT_UPDATE], context.state[KEPT_ROUND]
     return Message(pack({"seconds": 0.0}, {"update": update}), reply_to=message)
 
 
 @app.evaluate("ask")
 def answer(message: Message, context: Context) -> Message:
     """My answer to a question. The question itself knows how to find it: see ``fedclade.fleet.questions``."""
-    from fedclade.fleet.questions import find_question
+    from fedclade.fleet.questions import OWN_UPDATE, find_question
 
     request, facts, arrays = unpack_request(message.content)
+    own = _kept_update(request, context)
+    if own is not None:
+        arrays[OWN_UPDATE] = own
     question = find_question(str(facts.pop(QUESTION))).read(facts, arrays, request.device)
     config, local = _local(request, context)
     found = _answer(config, question, local)
@@ -114,6 +113,15 @@ def _answer(config: "Config", question: "Question[Any]", local: "Local") -> Any:
 
     chance = np.random.default_rng()
     return Private(config.privacy.noise, lambda device: chance).run(question, local)
+
+
+def _kept_update(request: About, context: Context) -> np.ndarray | None:
+    """The update that I made in this round, if I made one."""
+    kept = context.state.config_records.get(KEPT_ROUND)
+    if kept is None or kept["round"] != request.round:
+        return None
+    (update,) = context.state.array_records[KEPT_UPDATE].to_numpy_ndarrays()
+    return update
 
 
 def _data(request: About, context: Context) -> "tuple[Config, DeviceData]":

@@ -2,8 +2,8 @@
 
 Nothing in it has a scale, so there is no threshold to set for a model or a data set. ``method`` says what happens in a
 round; ``affinity`` finds likely groups in what devices say of one another's models; ``proposals`` asks for that and
-tries the cuts, ``split_test`` judges them; ``review`` moves devices and merges clusters, ``belonging`` tells who is in
-the wrong place.
+tries the cuts; ``split_test`` judges them, and ``without_own`` where devices differ one by one; ``review`` moves
+devices and merges clusters, ``belonging`` tells who is in the wrong place.
 """
 
 from fedclade.clustering.methods.cross_evaluation.method import CrossEvaluation

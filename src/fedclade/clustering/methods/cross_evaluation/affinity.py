@@ -11,7 +11,7 @@ With misfit[k, m, c] of device k's images of class c under device m's model, wei
     -misfit[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
 
 ``strength`` is the t-value of δ, but for a factor, if groups are right. ``likely_cuts`` looks for groups that are
-likely, and for those cuts of them that part devices most clearly (``separation``).
+likely, and for those cuts of them that part devices most clearly.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from scipy.special import gammaln
 
-from fedclade.clustering.methods.cross_evaluation.separation import Help, improved, separations
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.fleet.answers import Survey
 
 DEFAULTS = CrossEvaluationConfig()
-TABLES = ("signal", "weight", "effect", "gain")  # what is kept of every pair of devices
+TABLES = ("signal", "weight")  # what is kept of every pair of devices
+NOTHING = 1e-9
 DEALT_GROUPS = 6  # of more groups than these, each is set against the rest
 
 
@@ -38,8 +38,6 @@ class Affinity:
 
     signal: Singles  # K × K: row's gain by column's model beyond what classes explain, times weight
     weight: Singles
-    effect: Singles  # K × K: the same as signal, in misfit; signals are in units of what opinions of a model vary by
-    gain: Singles  # K × K: row's gain by column's model over the one all started from, in misfit, times weight
     samples: Ints  # K × classes, as the devices told; 0: not known yet
     harm: Ints  # K: surveys in a row in which a device's training made things worse for all who were asked
 
@@ -48,7 +46,7 @@ class Affinity:
         """Before anybody was asked."""
         nothing = np.zeros((devices, devices), dtype=np.float32)
         counts = np.zeros((devices, classes), dtype=np.int64)
-        return cls(nothing, nothing, nothing, nothing, counts, np.zeros(devices, dtype=np.int64))
+        return cls(nothing, nothing, counts, np.zeros(devices, dtype=np.int64))
 
     def grown(self, more: int) -> "Affinity":
         """With room for devices that came since."""
@@ -99,25 +97,27 @@ class Affinity:
         np.fill_diagonal(close, 1.0)
         return np.asarray(close, dtype=np.float32)
 
+    def most_alike(self, devices: Ints, least: int, settings: CrossEvaluationConfig = DEFAULTS) -> Ints:
+        """The largest of some devices' likely groups, and of this one's, and so on, while there may be two in it."""
+        while len(devices) >= 2 * least:
+            labels = likely_groups(*self.pairs(devices, settings), 1, settings)
+            largest = devices if labels is None else devices[labels == np.bincount(labels).argmax()]
+            if not least <= len(largest) < len(devices):
+                break
+            devices = largest
+        return devices
+
     def pairs(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> tuple[Floats, Floats]:
         """Mutual signal and weight between some devices."""
-        signal, weight = self._among(devices, "signal", "weight")
-        return mutual(signal, weight, settings.affinity_fits)
-
-    def help(self, devices: Ints, usual: float) -> Help:
-        """The good that the training of some devices does to each other."""
-        effect, gain, weight = self._among(devices, "effect", "gain", "weight")
-        return Help(effect, gain, weight, usual)
-
-    def _among(self, devices: Ints, *names: str) -> list[Floats]:
         pair = np.ix_(devices, devices)
-        return [getattr(self, name)[pair].astype(np.float64) for name in names]
+        signal, weight = (table[pair].astype(np.float64) for table in (self.signal, self.weight))
+        return mutual(signal, weight, settings.affinity_fits)
 
 
 def beyond_classes(
     survey: Survey, theirs: Ints, others: Bools, fits: int = DEFAULTS.affinity_fits
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Gain of each device by each model beyond the effects of device and class, and of model and class: see ``TABLES``.
+) -> tuple[Floats, Floats]:
+    """Gain of each device by each model beyond the effects of device and class, and of model and class; weight.
 
     The survey's last model is the one that all others were made from. ``theirs``: images by class that each model was
     trained on; ``others``: where the model is not the device's own.
@@ -132,8 +132,7 @@ def beyond_classes(
     spread = np.sqrt((weights * left**2).sum(axis=(0, 2)) / np.maximum(weights.sum(axis=(0, 2)), 1e-9))
     nothing = 1e-9 * np.abs(gains).max(initial=1e-300)  # but rounding
     scale = np.where(spread > nothing, 1 / np.maximum(spread, nothing), 0.0)
-    effect = (weights * left).sum(axis=2)
-    return effect * scale, weights.sum(axis=2), effect, (weights * gains).sum(axis=2)
+    return (weights * left).sum(axis=2) * scale, weights.sum(axis=2)
 
 
 def harmful(survey: Survey, theirs: Ints, others: Bools, settings: CrossEvaluationConfig = DEFAULTS) -> Bools | None:
@@ -182,12 +181,10 @@ def affinity_cut(
     children: cutting in two at once would tear groups that are as far from the one child as from the other. Of many
     devices those are cut about whom most is known; the others join the child that suits them better.
     """
-    core = best_known(weight, settings)
-    labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size, settings)
-    if labels is None:
+    everyone = likely_groups(signal, weight, min_size, settings)
+    if everyone is None:
         return None
-    groups = int(labels.max()) + 1
-    everyone = completed_by_affinity(core, labels, signal, weight)
+    groups = int(everyone.max()) + 1
     deals = [np.asarray(deal)[everyone] for deal in product((False, True), repeat=groups) if not deal[0]]
     deals = [side for side in deals if large_enough(side, min_size)]
     if not deals:
@@ -196,25 +193,45 @@ def affinity_cut(
     return np.asarray(~side if side[0] else side)
 
 
+def likely_groups(
+    signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
+) -> Ints | None:
+    """The likeliest groups of all devices, by those about whom most is known; None if there are none."""
+    core = best_known(weight, settings)
+    labels = _likeliest(signal[np.ix_(core, core)], weight[np.ix_(core, core)], min_size, settings)
+    return None if labels is None else completed_by_affinity(core, labels, signal, weight)
+
+
 def likely_cuts(
-    signal: Floats, weight: Floats, help_: Help, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
+    signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
 ) -> list[Bools]:
-    """The cuts that part devices most clearly and lose most; a row is membership in the second child.
+    """The cuts that part devices most clearly; a row is membership in the second child.
 
     Groups that are likely by the mutual signal, two or more of them, are looked for first and then dealt into two
-    children: cutting in two at once would tear groups that are as far from the one child as from the other. The best
-    of these cuts are then improved device by device.
+    children: cutting in two at once would tear groups that are as far from the one child as from the other.
     """
     groups = chain(*climbed_groups(signal, weight, settings))
-    found = {side.tobytes(): side for labels in groups for side in _deals(labels) if large_enough(side, min_size)}
+    sides = (~side if side[0] else side for labels in groups for side in _deals(labels))
+    found = {side.tobytes(): side for side in sides if large_enough(side, min_size)}
     if not found:
         return []
-    sides = np.stack(list(found.values()))
-    worth = np.maximum(separations(sides, signal, weight), 0.0) ** 2 * [help_.lost(side) for side in sides]
-    best = np.argsort(-worth, kind="stable")[: settings.cuts_tried]
-    cuts = [improved(side, signal, weight, min_size) for side in sides[best]]
-    distinct = {side.tobytes(): side for side in (~side if side[0] else side for side in cuts)}
-    return list(distinct.values())
+    cuts = np.stack(list(found.values()))
+    return [*cuts[np.argsort(-separations(cuts, signal, weight), kind="stable")[: settings.cuts_tried]]]
+
+
+def separations(sides: Bools, signal: Floats, weight: Floats) -> Floats:
+    """How far apart the sides of each cut (row) are in whom their devices lean to, over what varies within a side."""
+    to_second, mass = signal @ sides.T, weight @ sides.T
+    everything, total = signal.sum(axis=1)[:, None], weight.sum(axis=1)[:, None]
+    known = (mass > NOTHING) & (total - mass > NOTHING)
+    leaning = to_second / np.maximum(mass, NOTHING) - (everything - to_second) / np.maximum(total - mass, NOTHING)
+    of_second, of_first = (
+        (leaning * side).sum(axis=0) / np.maximum(side.sum(axis=0), 1) for side in (sides.T & known, ~sides.T & known)
+    )
+    squares = ((leaning - np.where(sides.T, of_second, of_first)) ** 2 * known).sum(axis=0)
+    within = np.sqrt(squares / np.maximum(known.sum(axis=0) - 2, 1))
+    some = (sides.T & known).any(axis=0) & (~sides.T & known).any(axis=0)
+    return np.asarray(np.where(some, (of_second - of_first) / np.maximum(within, NOTHING), -np.inf))
 
 
 def best_known(weight: Floats, settings: CrossEvaluationConfig = DEFAULTS) -> Ints:

@@ -13,8 +13,6 @@ from fedclade.core.arrays import Floats, Ints
 from fedclade.core.state import State
 from fedclade.core.tree import Node
 
-PLAIN = ("help", "one_by_one", "first_misfit")  # what is saved as it is
-
 
 @dataclass(frozen=True)
 class Known:
@@ -23,10 +21,8 @@ class Known:
     losses: Floats  # each device's last known loss on held-out images; NaN: unknown
     outlooks: Mapping[str, Outlook]  # of the clusters
     affinity: Affinity | None  # by images the devices train on; None: nobody was asked yet
-    held_out: Affinity | None = None  # by images that nobody trained on
-    help: float = 0.0  # the good, in misfit, that devices do each other: the most so far, or as much as all rounds did
     one_by_one: bool = False  # devices differ one by one, not only by their groups
-    first_misfit: float | None = None  # of the model that was first asked about, on held-out images
+    best_step: float = 0.0  # the most good, in misfit, that a round's training together did to a cluster's devices
 
     @classmethod
     def nothing(cls, devices: int) -> "Known":
@@ -35,9 +31,8 @@ class Known:
 
     def grown(self, more: int) -> "Known":
         """With room for so many new devices."""
-        affinity, held_out = (None if each is None else each.grown(more) for each in (self.affinity, self.held_out))
         losses = np.append(self.losses, np.full(more, np.nan))
-        return replace(self, losses=losses, affinity=affinity, held_out=held_out)
+        return replace(self, losses=losses, affinity=self.affinity and self.affinity.grown(more))
 
     def outlook(self, leaf: Node, settings: CrossEvaluationConfig) -> Outlook:
         """What is known of a cluster's future."""
@@ -56,22 +51,21 @@ class Known:
         """As plain data, and as arrays."""
         losses = [None if np.isnan(loss) else float(loss) for loss in self.losses]
         outlooks = {name: asdict(outlook) for name, outlook in self.outlooks.items()}
-        both = {"affinity": self.affinity, "held_out": self.held_out}
-        said = {name: vars(each) for name, each in both.items() if each is not None}
-        tables = {f"{name}.{field}": array for name, each in said.items() for field, array in each.items()}
-        return {"losses": losses, "outlooks": outlooks, **{name: getattr(self, name) for name in PLAIN}}, tables
+        tables = {} if self.affinity is None else dict(vars(self.affinity))
+        return {
+            "losses": losses,
+            "outlooks": outlooks,
+            "one_by_one": self.one_by_one,
+            "best_step": self.best_step,
+        }, tables
 
     @classmethod
     def load(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Known":
         """The inverse of ``save``."""
         outlooks = {name: Outlook(**row) for name, row in facts["outlooks"].items()}
         losses = np.array([np.nan if loss is None else loss for loss in facts["losses"]], dtype=np.float64)
-        said = dict[str, dict[str, np.ndarray]]()
-        for name, array in arrays.items():
-            table, field = name.split(".")
-            said.setdefault(table, {})[field] = array
-        affinity, held_out = (Affinity(**said[name]) if name in said else None for name in ("affinity", "held_out"))
-        return cls(losses, outlooks, affinity, held_out, **{name: facts[name] for name in PLAIN})
+        affinity = Affinity(**arrays) if arrays else None
+        return cls(losses, outlooks, affinity, facts["one_by_one"], facts["best_step"])
 
 
 def known_of(state: State) -> Known:

@@ -18,8 +18,8 @@ from fedclade.clustering.methods.cross_evaluation.affinity import (
     likely_cuts,
 )
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
-from fedclade.clustering.methods.cross_evaluation.separation import matched_halves
-from fedclade.clustering.methods.cross_evaluation.split_test import PairTest, SplitTest
+from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, resettled
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
@@ -39,7 +39,7 @@ class Guess:
 
     by: Basis
     side: Bools
-    test: PairTest | SplitTest
+    test: PayTest | SplitTest
 
 
 @dataclass(frozen=True)
@@ -73,27 +73,19 @@ class Proposals:
         updates = known_updates(state, self._arrival, columns).rows(columns)
         model = state.models[leaf.name][None]
         models = np.concatenate([model + np.float32(settings.survey_step) * updates, model])
-        trained_on = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
-        nothing = Affinity.unknown(state.devices, trained_on.samples.shape[1])
-        affinity = (known.affinity or nothing).heard(asked, columns, trained_on, settings=settings)
-        if settings.controls == 0:
-            return replace(known, affinity=affinity)
-        held_out = self._talk.ask(SurveyModels(models, asked, settings.survey_images, "validation", known=True))
-        beside = (known.held_out or nothing).heard(asked, columns, held_out, affinity.samples[columns], settings)
-        now = float((held_out.samples * held_out.misfit[:, -1]).sum() / max(1, held_out.samples.sum()))
-        first = now if known.first_misfit is None else known.first_misfit
-        helped = max(known.help, settings.survey_step * (first - now))
-        return replace(known, affinity=affinity, held_out=beside, first_misfit=first, help=helped)
+        survey = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
+        affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
+        return replace(known, affinity=affinity.heard(asked, columns, survey, settings=settings))
 
     def tried(self, state: State, leaf: Node) -> Tried:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
         settings, known = self._settings, known_of(state)
-        outlook = known.outlook(leaf, settings)
-        soon = known.with_outlook(leaf.name, replace(outlook, next_test=state.round + 1))
         if not self._enough_known(state, leaf):
-            return Tried(soon)
+            return self._later(state, leaf)
         devices = recent(state, state.tree.members(leaf.name), self._clustering)
         alike = similarity(state, self._arrival, devices, self._clustering)
+        if known.one_by_one:
+            return self._tried_without_own(state, leaf, devices, alike)
         guesses, best = self._guesses(known, devices, alike), None
         shares = {"affinity": 1.0 - settings.similarity_share, "similarity": settings.similarity_share}
         for by, side in guesses.items():
@@ -101,16 +93,23 @@ class Proposals:
             if test is None:
                 continue
             if test.passed(settings):
-                if known.one_by_one or self._differ_one_by_one(state, leaf, devices, side, alike):
-                    state = replace(state, method=replace(known, one_by_one=True))
-                    return self._tried_by_pairs(state, leaf, devices, alike)
+                halved = self._differ_one_by_one(state, leaf, devices, side, test)
+                if halved is not None:  # of all devices, one of another kind may do it: that is not for good
+                    state = replace(state, method=replace(known, one_by_one=len(halved) < len(devices)))
+                    return self._tried_without_own(state, leaf, devices, alike)
                 return Tried(known, self._split(state, leaf, devices, Guess(by, side, test), alike))
             best = test if best is None or test.p_value < best.p_value else best
         if best is None:  # no cut, or none of which both sides were just heard
-            return Tried(soon if guesses else self._refused(state, leaf, None).known)
+            return self._later(state, leaf) if guesses else self._refused(state, leaf, None)
         return self._refused(state, leaf, best)
 
-    def _refused(self, state: State, leaf: Node, test: PairTest | SplitTest | None) -> Tried:
+    def _later(self, state: State, leaf: Node) -> Tried:
+        """Nothing could be tried: the cluster's turn comes again in the next round."""
+        known = known_of(state)
+        outlook = replace(known.outlook(leaf, self._settings), next_test=state.round + 1)
+        return Tried(known.with_outlook(leaf.name, outlook))
+
+    def _refused(self, state: State, leaf: Node, test: PayTest | SplitTest | None) -> Tried:
         """The cluster waits, and it is told why."""
         known = known_of(state)
         outlook = known.outlook(leaf, self._settings)
@@ -118,51 +117,71 @@ class Proposals:
         note = None if test is None else Event("split-test", leaf.name, detail={"passed": False, **test.evidence()})
         return Tried(known.with_outlook(leaf.name, outlook), note=note)
 
-    def _differ_one_by_one(self, state: State, leaf: Node, devices: Ints, side: Bools, alike: Singles) -> bool:
-        """Whether most random halves of one side of a cut would pass as well: then groups are not all that differs."""
+    def _differ_one_by_one(self, state: State, leaf: Node, devices: Ints, side: Bools, test: SplitTest) -> Ints | None:
+        """The devices most alike, if random halves of them would pass as well: then groups are not all there is.
+
+        Of one group: where a half has devices of several, a device's own update is much of what its group learnt there.
+        """
         settings, affinity = self._settings, known_of(state).affinity
-        if settings.controls == 0:
-            return False
-        larger = np.flatnonzero(side if 2 * side.sum() > len(side) else ~side)
+        larger = side if 2 * side.sum() > len(side) else ~side
+        whose = np.intersect1d(devices if affinity else devices[larger], self._arrival.heard)
         if affinity is not None:
-            alike = affinity.likeness(devices, settings)
-        draws, p_values = generator(self._config.run.seed, "control", state.round), list[float]()
-        for _ in range(settings.controls):
-            halves = matched_halves(alike[np.ix_(larger, larger)], draws)
-            test = self._test(state, leaf, devices[larger], halves)
-            p_values += [] if test is None else [test.p_group]
-        return bool(np.median(p_values or [1.0]) < settings.control_level)
+            whose = affinity.most_alike(whose, 2 * self._clustering.min_cluster_size, settings)
+        draws, half = generator(self._config.run.seed, "control", state.round), np.arange(len(whose)) < len(whose) // 2
+        tests = (self._test(state, leaf, whose, draws.permutation(half)) for _ in range(settings.controls))
+        told = [each for each in tests if each is not None]
+        if not told:
+            return None
+        p_value, gain = (float(np.median([getattr(each, name) for each in told])) for name in ("p_group", "gain_group"))
+        clear = p_value < settings.control_level and gain > settings.control_share * test.gain_group
+        return whose if clear else None
 
-    def _tried_by_pairs(self, state: State, leaf: Node, devices: Ints, alike: Singles) -> Tried:
-        """Of the cuts by what devices say of each other, the worthiest is carried out if it passes."""
-        settings, known = self._settings, known_of(state)
-        guesses = self._by_pairs(state, devices)
-        sure = [test.help for _, test in guesses if test.p_value < settings.pair_level]
-        known = replace(known, help=max([known.help, *sure]))
-        passed = [(side, test) for side, test in guesses if test.passed(settings)]
-        if passed:
-            side, best = max(passed, key=lambda guess: guess[1].worth)
-            return Tried(known, self._split(state, leaf, devices, Guess("affinity", side, best), alike))
-        worthiest = max((test for _, test in guesses), key=lambda test: test.worth, default=None)
-        return self._refused(replace(state, method=known), leaf, worthiest)
+    def _tried_without_own(self, state: State, leaf: Node, devices: Ints, alike: Singles) -> Tried:
+        """Likely cuts, each mended by what devices prefer; the best of those that pass is made."""
+        settings, known, tried = self._settings, known_of(state), list[tuple[Bools, PayTest]]()
+        cuts = self._likely_cuts(known, devices, alike)
+        for side in cuts:
+            found = self._mended(state, leaf, devices, side)
+            tried += [] if found is None else [found]
+        if not tried:
+            return self._refused(state, leaf, None)
+        known = replace(known, best_step=max(known.best_step, tried[0][1].step))
+        state = replace(state, method=known)
+        passed = [(side, test) for side, test in tried if test.passed(settings, known.best_step)]
+        if not passed or state.round <= settings.pays_after:
+            return self._refused(state, leaf, max((test for _, test in tried), key=lambda test: min(test.gain)))
+        side, best = max(passed, key=lambda each: each[1].mean_gain)
+        return Tried(known, self._split(state, leaf, devices, Guess("affinity", side, best), alike))
 
-    def _by_pairs(self, state: State, devices: Ints) -> list[tuple[Bools, PairTest]]:
-        """The likely cuts, judged by what the devices said of one another's models.
+    def _likely_cuts(self, known: Known, devices: Ints, alike: Singles) -> list[Bools]:
+        """By what devices said of one another's models; by the similarity of their updates if that was not asked.
 
         Of many devices those are cut about whom most is known; the others join the child that suits them better.
         """
-        settings, known, least = self._settings, known_of(state), self._clustering.min_cluster_size
-        if known.affinity is None or known.held_out is None:
-            return []
+        settings, least = self._settings, self._clustering.min_cluster_size
+        if known.affinity is None:
+            similar = bipartition(alike, settings.bipartition, least)
+            return [] if similar is None else [similar]
         pairs = known.affinity.pairs(devices, settings)
         core = best_known(pairs[1], settings)
-        whose, both = devices[core], (known.affinity, known.held_out)
-        guesses = []
-        for side in likely_cuts(*both[0].pairs(whose, settings), both[0].help(whose, known.help), least, settings):
-            draws = generator(self._config.run.seed, "deals", state.round)
-            test = PairTest.of(side, whose, *both, known.help, least, draws, settings)
-            guesses.append((completed_by_affinity(core, side.astype(np.int64), *pairs) == 1, test))
-        return guesses
+        cuts = likely_cuts(*known.affinity.pairs(devices[core], settings), least, settings)
+        return [completed_by_affinity(core, side.astype(np.int64), *pairs) == 1 for side in cuts]
+
+    def _mended(self, state: State, leaf: Node, devices: Ints, side: Bools) -> tuple[Bools, PayTest] | None:
+        """What a cut becomes as devices go where they agree with others, until all stay; None if that has no end."""
+        here = np.isin(devices, self._arrival.heard)
+        for _ in range(1 + self._settings.resettlings):
+            if not large_enough(side[here], self._clustering.min_cluster_size):
+                return None
+            models, own = self._children(state, leaf, devices, side, devices[here])
+            question = SurveyModels(models, devices[here], own=own, updates=self._arrival.updates)
+            again = replace(question, share="validation", known=True)
+            answers = [self._talk.ask(question), self._talk.ask(again)]
+            before, side = side, side.copy()
+            side[here] = resettled(side[here], answers)
+            if (side == before).all():
+                return side, PayTest.of(side[here], answers)
+        return None
 
     def _split(self, state: State, leaf: Node, devices: Ints, guess: Guess, alike: Singles) -> NewSplit:
         evidence = {"by": guess.by, **cut_facts(alike, guess.side).evidence(), **guess.test.evidence()}
@@ -192,25 +211,32 @@ class Proposals:
         return found
 
     def _test(self, state: State, leaf: Node, devices: Ints, side: Bools, cuts: float = 1.0) -> SplitTest | None:
-        """Both children's models, and their parent's, on the held-out images of the devices just heard.
-
-        The models are made of all members' last updates, where these are kept whole: that is for the test alone.
-        """
+        """Both children's models, and their parent's, on the held-out images of the devices just heard."""
         settings = self._settings
         here = np.isin(devices, self._arrival.heard)
         asked, asked_side = devices[here], side[here]
         if not large_enough(asked_side, self._clustering.min_cluster_size):
             return None
+        models, _ = self._children(state, leaf, devices, side, asked)
+        opinion = self._talk.ask(TryCut(models[:-1], asked, asked_side, settings.children_apart))
+        return SplitTest.of(asked_side, opinion.preference, opinion.gain, cuts, settings)
+
+    def _children(self, state: State, leaf: Node, devices: Ints, side: Bools, asked: Ints) -> tuple[Singles, Floats]:
+        """The models of both children, of their parent and of the round before; and what part those asked have in each.
+
+        They are made of all members' last updates, where these are kept whole: that is for tests alone.
+        """
         if not self._whole:
-            devices, side = asked, asked_side
+            side, devices = side[np.isin(devices, asked)], asked
         known, updates = known_of(state), known_updates(state, self._arrival, devices)
         parts = devices[~side], devices[side], devices
-        sound = [known.without_harm(part, settings) for part in parts]  # another kind looks like harm before the cut
+        sound = [known.without_harm(part, self._settings) for part in parts]  # another kind looks like harm at first
         used = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
         moves = [updates.sums(part, part * 0, _shares(state, part), 1)[0] for part in used]
-        models = np.asarray(state.models[leaf.name] + np.stack(moves), dtype=np.float32)
-        opinion = self._talk.ask(TryCut(models, asked, asked_side, settings.children_apart))
-        return SplitTest.of(asked_side, opinion.preference, opinion.gain, cuts, settings)
+        start = state.models[leaf.name]
+        own = [np.where(np.isin(asked, part), state.samples[asked] / state.samples[part].sum(), 0.0) for part in used]
+        models = [*np.asarray(start + np.stack(moves), dtype=np.float32), start]
+        return np.stack(models), np.stack([*own, np.zeros(len(asked))], axis=1)
 
 
 def _shares(state: State, devices: Ints) -> Floats:

@@ -10,12 +10,10 @@ level.
    they saw different labels: if there are no groups, that is the same for the devices of both. And it must pay: by its
    own model against the parent's, one child gains beyond doubt and the other does not seem to lose. (Beside two
    devices of twenty the others have nothing to gain.)
-3. *Control*, if it is asked for (``controls``). That holds where nothing but its group makes a device differ from
-   another. Where every device is its own, as writers are, a device's own update helps its own images, and any cut
-   passes. So random cuts of one side are put to the devices, too. If these pass, devices differ one by one, and
-   ``PairTest`` decides: it asks what devices say of one another's models, never of what they had a part in. Do they
-   agree with the cut more than with random ones; is there a gap between the two sides, or is it one crowd cut in two
-   (``separation``); and how much of the help that devices of one side are to each other is lost on the other side?
+3. *Control.* That holds where nothing but its group makes a device differ from another. Where every device is its own,
+   as writers are, a device's own update helps its own images, and any cut passes. So random cuts of one side are put
+   to the devices, too. If these pass, devices differ one by one, and from then on they judge cuts by models from which
+   they leave their own update out (``without_own``).
 4. *Wait.* After a refused cut the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n tests.
 """
 
@@ -24,61 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
-from fedclade.clustering.methods.cross_evaluation.separation import chance, crowd, true_separation
 from fedclade.config import CrossEvaluationConfig
-from fedclade.core.arrays import Bools, Ints
+from fedclade.core.arrays import Bools
 from fedclade.fleet.answers import Paired, p_above_zero
 
 DEFAULTS = CrossEvaluationConfig()
-
-
-@dataclass(frozen=True)
-class PairTest:
-    """What the devices say of one another's models about a cut of them."""
-
-    separation: float  # of the two sides
-    crowd: float  # the separation of one crowd cut in two, for comparison
-    p_group: float  # of agreeing so well with held-out images by chance
-    share_lost: float  # of the good that devices of one side do each other, what does not reach the other side
-    help: float  # the good that devices of one side do each other, in misfit
-
-    @classmethod
-    def of(
-        cls,
-        side: Bools,
-        devices: Ints,
-        seen: Affinity,
-        held_out: Affinity,
-        usual: float,
-        min_size: int,
-        random: np.random.Generator,
-        settings: CrossEvaluationConfig = DEFAULTS,
-    ) -> "PairTest":
-        """Of a cut of some devices, by images trained on and by held-out ones; ``usual``: see ``Help``."""
-        pairs, apart = held_out.pairs(devices, settings), held_out.help(devices, usual)
-        separation = true_separation(side, seen.pairs(devices, settings), pairs)
-        limit = crowd(len(devices), min_size, settings.crowd_level)
-        p_value = chance(side, *pairs, settings.deals, random)
-        return cls(separation, limit, p_value, apart.lost(side), apart.within(side))
-
-    @property
-    def p_value(self) -> float:
-        """How likely a cut agrees so well with the answers by chance."""
-        return self.p_group
-
-    def passed(self, settings: CrossEvaluationConfig) -> bool:
-        """Whether there are groups, and a gap between them, and it is worth it."""
-        return self.p_value < settings.pair_level and self.worth >= settings.worth
-
-    @property
-    def worth(self) -> float:
-        """The share of help that is lost across the gap, times the square of how wide that is beside a crowd's."""
-        return (self.separation / self.crowd) ** 2 * self.share_lost
-
-    def evidence(self) -> dict[str, Any]:
-        """As plain data."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,71 @@
+"""Cuts judged by models in which the judge has no part: made-up answers, so that what is true is known."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, resettled
+from fedclade.config import CrossEvaluationConfig
+from fedclade.fleet.answers import Survey
+
+SEEDS = st.integers(0, 9999)
+SETTINGS = CrossEvaluationConfig()
+
+
+def answers(rng: np.random.Generator, gains: np.ndarray, step: float = 0.1, classes: int = 4) -> Survey:
+    """What devices say if the first and second child's models fit each by so much better than the parent's."""
+    hard = rng.random((len(gains), 1, classes)) + 1
+    models = np.stack([-gains[:, 0], -gains[:, 1], np.zeros(len(gains)), np.full(len(gains), step)], axis=1)
+    return Survey(rng.integers(3, 9, (len(gains), classes)), hard + models[:, :, None])
+
+
+def gains_of(side: np.ndarray, own: np.ndarray, other: float) -> np.ndarray:
+    return np.where(np.stack([~side, side], axis=1), own[:, None], other)
+
+
+@given(SEEDS, st.floats(-0.2, 0.2), st.floats(-0.2, 0.2), st.floats(-0.1, 0.3))
+def test_a_cut_is_worth_the_mean_gain_of_either_childs_devices(seed, first, second, step):
+    rng, side = np.random.default_rng(seed), np.arange(9) >= 6
+    gains = gains_of(side, np.where(side, second, first), -0.3)
+    test = PayTest.of(side, [answers(rng, gains, step), answers(rng, gains, step)])
+    assert test.gain == pytest.approx((first, second), abs=1e-9)
+    assert test.step == pytest.approx(step, abs=1e-9)
+    assert json.loads(json.dumps(test.evidence()))["gain"] == pytest.approx([first, second], abs=1e-9)
+
+
+def test_a_cut_pays_if_neither_loses_and_one_gains_much_beside_what_training_together_does():
+    test = PayTest((0.01, 0.06), (0.001, 0.2), 0.02, 0.1)
+    assert test.passed(SETTINGS, 0.1)
+    assert not test.passed(SETTINGS, 0.21)  # training together once did more
+    assert not PayTest((-0.01, 0.06), (0.9, 0.001), 0.02, 0.1).passed(SETTINGS, 0.1)
+    assert not PayTest((0.01, 0.06), (0.06, 0.06), 0.02, 0.1).passed(SETTINGS, 0.1)  # that may be chance
+    assert test.p_value == 0.2
+
+
+def test_devices_are_the_units_not_their_images():
+    rng, side = np.random.default_rng(0), np.arange(8) >= 4
+    own = np.array([0.1, 0.1, 0.1, -0.05, 0.1, 0.1, 0.1, 0.1])
+    sure, doubtful = PayTest.of(side, [answers(rng, gains_of(side, own, 0.0))]).p_gain[::-1]
+    assert sure < 1e-6 < 0.05 < doubtful < 0.2
+    alone = PayTest.of(np.arange(8) >= 7, [answers(rng, gains_of(side, own, 0.0))])
+    assert alone.p_gain[1] == 1.0  # a single device tells nothing of chance
+
+
+@given(SEEDS, st.integers(0, 3))
+def test_devices_go_where_others_prefer_as_they_do_whatever_the_classes_prefer(seed, wrong):
+    """One model may be better for everybody, and for some classes more: that is the same for both sides."""
+    rng = np.random.default_rng(seed)
+    true, better, by_class = np.arange(16) >= 9, rng.normal(0, 1), rng.normal(0, 1, 4)
+    counts = rng.integers(2, 9, (16, 4))
+    preference = np.where(true, -0.2, 0.2)[:, None] + better + by_class + rng.normal(0, 0.05, (16, 4))
+    misfit = np.stack([np.zeros((16, 4)), preference, *np.zeros((2, 16, 4))], axis=1)
+    side = true ^ np.isin(np.arange(16), rng.choice(16, wrong, replace=False))
+    np.testing.assert_array_equal(resettled(side, [Survey(counts, misfit)]), true)
+
+
+def test_who_does_not_answer_stays():
+    side, nothing = np.array([False, True, True, False]), Survey(np.zeros((4, 3), np.int64), np.zeros((4, 4, 3)))
+    np.testing.assert_array_equal(resettled(side, [nothing]), side)
