@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as arrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from pyarrow import parquet
 
 from tiny_runs import fedclade
 
@@ -208,10 +210,35 @@ def test_a_damaged_table_is_read_or_refused_in_one_line(content, path):
     looked_at(path("mine.csv", content))
 
 
+def tabled(**columns: object) -> bytes:
+    """A Parquet file."""
+    file = io.BytesIO()
+    parquet.write_table(arrow.table({name: arrow.array(values) for name, values in columns.items()}), file)
+    return file.getvalue()
+
+
+@few
+@given(content=damaged(tabled(a=X[:, 0], b=["p", "q"] * 6, y=Y, device=["u", "v"] * 6)))
+def test_a_damaged_parquet_file_is_read_or_refused_in_one_line(content, path):
+    looked_at(path("mine.parquet", content))
+
+
+@few
+@given(
+    y=st.lists(st.floats() | st.integers(-9, 9), min_size=12, max_size=12), told=st.sampled_from(["y_mean", "y_std"])
+)
+def test_any_numbers_to_be_told_are_read_or_refused_in_one_line(path, y, told):
+    looked_at(path("mine.npz", saved(x=X, y=np.array(y), device=np.arange(12) % 2)))
+    looked_at(path("mine.npz", saved(x=X, y=Y / 2, device=np.arange(12) % 2, **{told: np.array(y[:2])})))
+    looked_at(path("mine.csv", "\n".join(["a,y", *(f"1,{one}" for one in y)]).encode()))
+    looked_at(path("mine.parquet", tabled(a=X[:, 0], y=np.array(y, np.float64))))
+
+
 @few
 @given(content=st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused_in_one_line(content, path):
     looked_at(path("mine.npz", b"PK\x03\x04" + content))
+    looked_at(path("mine.parquet", b"PAR1" + content + b"PAR1"))
     looked_at(path("mine.csv", b"a,y\n" + content))
     looked_at(path("mine.csv", content))
 

@@ -43,7 +43,7 @@ def test_a_table_that_is_not_there_is_told_with_those_that_are(run):
     line = error_line(run.table, "nope")
     assert line.endswith(
         "no table 'nope'; there are: devices, rounds, clusters, uploads, evaluations, objectives, events, splits,"
-        " own_metrics, metrics, models"
+        " scores, own_metrics, metrics, models"
     )
 
 
@@ -198,3 +198,31 @@ def test_export_writes_a_program_that_needs_none_of_fedclades_code(run, tmp_path
     program = torch.export.load(path).module()
     with torch.no_grad():
         assert torch.allclose(program(samples), run.module("0.1")(samples), atol=1e-5)
+
+
+def told_by_onnx(path, samples):
+    """What the model in a file says of samples, by ONNX's own evaluator, which knows nothing of torch."""
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(str(path)).run(None, {"samples": samples.numpy()})[0]
+
+
+@pytest.mark.slow
+def test_export_writes_onnx_which_other_runtimes_read(run, tmp_path):
+    path = tmp_path / "model.onnx"
+    answer = command("export", run.folder, "--cluster", "0.1", "--format", "onnx", "--out", path)
+    assert (answer.code, answer.out, answer.err) == (0, f"{path}\n", "")
+    samples, _ = samples_of(run, 5)
+    with torch.no_grad():
+        expected = run.module("0.1")(samples).numpy()
+    np.testing.assert_allclose(told_by_onnx(path, samples), expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_onnx_takes_other_samples_than_images_too(other_run, tmp_path):
+    experiment, run, _ = other_run
+    assert command("export", run.folder, "--format", "onnx", "--out", tmp_path / "model.onnx").code == 0
+    samples, _ = used(experiment, 2)
+    with torch.no_grad():
+        expected = run.module("0")(samples).numpy()
+    np.testing.assert_allclose(told_by_onnx(tmp_path / "model.onnx", samples), expected, atol=1e-4)

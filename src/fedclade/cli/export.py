@@ -15,6 +15,7 @@ class Format(StrEnum):
 
     safetensors = "safetensors"
     torch = "torch"
+    onnx = "onnx"
 
 
 def export(
@@ -26,10 +27,13 @@ def export(
     format_: Annotated[
         Format,
         typer.Option(
-            "--format", help="weights with all that is needed to use them; or a program for torch.export.load"
+            "--format",
+            help="weights with all that is needed to use them; a program for torch.export.load; or for ONNX runtimes",
         ),
     ] = Format.safetensors,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="[default: NAME.safetensors or NAME.pt2]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="[default: NAME.safetensors, NAME.pt2 or NAME.onnx]")
+    ] = None,
 ) -> None:
     """Write a cluster's model to a file of its own, to be used without fedclade."""
     from fedclade.report.opened import open_run
@@ -37,14 +41,15 @@ def export(
     run = open_run(folder)
     name = cluster or _only(folder, [leaf.name for leaf in run.leaves()])
     source = run.model_file(name)
-    path = out or Path(f"{name.replace('/', '-')}.{'pt2' if format_ is Format.torch else 'safetensors'}")
+    suffix = {Format.torch: "pt2"}.get(format_, format_.value)
+    path = out or Path(f"{name.replace('/', '-')}.{suffix}")
     try:
-        if format_ is Format.torch:
-            from fedclade.models._trained import save_program
-
-            save_program(run.module(name), path)
-        else:
+        if format_ is Format.safetensors:
             shutil.copyfile(source, path)
+        else:
+            from fedclade.models._trained import save_onnx, save_program
+
+            (save_program if format_ is Format.torch else save_onnx)(run.module(name), path)
     except OSError as error:
         raise UserError(f"--out {path}: cannot be written: {error.strerror}") from error
     print(path)

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from fedclade.core.errors import UserError
+from fedclade.core.parquet import GIGABYTE
 
-GIGABYTE = 10**9
 USUAL_LIMIT = 4 * GIGABYTE  # bytes
 LARGEST_DIRECTORY = 2**20  # bytes of an archive's list of contents: enough for 10,000 arrays
 

@@ -2,9 +2,11 @@
 
 =================  ====================================================================================================
 ``NAME.npz``       a NumPy archive with ``x`` and ``y``, and optionally the other parameters of a ``Source`` by name
-``NAME.csv``       a table, one row a sample; see ``fedclade.data.tables``
+``NAME.csv``       a table, one row a sample; see ``fedclade.data.tables``. ``NAME.parquet`` is the same
 a folder           for each device one such file, called by the device's id, with ``x`` and ``y``, and optionally
                    ``split`` and one ``group``; or a folder of that name with ``train.npz`` and optionally ``test.npz``
+a Hugging Face     as its ``save_to_disk`` makes it; see ``fedclade.data.hugging_face``
+folder
 =================  ====================================================================================================
 """
 
@@ -17,20 +19,24 @@ import numpy as np
 
 from fedclade.config import PopulationConfig
 from fedclade.core.errors import UserError
+from fedclade.core.parquet import GIGABYTE
 from fedclade.core.plugins import near_miss
-from fedclade.data.archives import GIGABYTE, Archive, check_size, open_archive
+from fedclade.data.archives import Archive, check_size, open_archive
 from fedclade.data.checks import check_ids, check_targets
+from fedclade.data.hugging_face import is_saved_set, read_saved_set
 from fedclade.data.source import Source
-from fedclade.data.tables import csv_bytes, read_csv
+from fedclade.data.tables import csv_bytes, read_csv, read_parquet_table
 
 ALL_FIELDS = tuple(field.name for field in fields(Source))
 DEVICE_FIELDS = ("x", "y", "group", "split", "device")
 FORMER = {"images": "x", "labels": "y"}  # what fields of an archive were called before, and still may be
-SUFFIXES = (".npz", ".csv")
+SUFFIXES = (".npz", ".csv", ".parquet")
 
 
 def read_path(path: Path, population: PopulationConfig, where: str) -> Source:
     """What a file or a folder holds; ``where`` begins the line that tells of a mistake."""
+    if is_saved_set(path):
+        return read_saved_set(path, population, where)
     if path.is_dir():
         return _read_folder(path, population, where)
     _check_size([path], population, where)
@@ -51,7 +57,7 @@ def _read_folder(folder: Path, population: PopulationConfig, where: str) -> Sour
     except OSError as error:
         raise UserError(f"{where}: cannot be read: {error.strerror}") from error
     if not places:
-        raise UserError(f"{where}: holds no .npz or .csv files; must hold one for each device")
+        raise UserError(f"{where}: holds no .npz, .csv or .parquet files; must hold one for each device")
     names = [place.stem if place.suffix in SUFFIXES else place.name for place in places]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"{where}: holds two files for device {twice[0]!r}; must be one for each device")
@@ -92,11 +98,13 @@ def _check_size(files: list[Path], population: PopulationConfig, where: str) -> 
             raise UserError(f"{where}: there is no file {path}")
         if path.suffix == ".csv":
             needed += csv_bytes(path, where)
+        elif path.suffix == ".parquet":
+            continue  # which are read piece by piece, and refused on the way
         elif path.suffix == ".npz":
             with open_archive(path, _complaint(where, path)) as archive:
                 needed += sum(header.nbytes for header in archive.headers.values())
         else:
-            raise UserError(f"{where}: must be an .npz file, a .csv file or a folder of these")
+            raise UserError(f"{where}: must be an .npz, .csv or .parquet file, or a folder of these")
     check_size(where, needed, population.memory_limit_gb * GIGABYTE)
 
 
@@ -131,6 +139,8 @@ def _train_and_test(train: Source, test: Source, targets: str, where: str) -> So
 def _read_file(path: Path, population: PopulationConfig, where: str, known: tuple[str, ...]) -> Source:
     if path.suffix == ".csv":
         return read_csv(path, population, where)
+    if path.suffix == ".parquet":
+        return read_parquet_table(path, population, where)
     with open_archive(path, _complaint(where, path)) as archive:
         names = _fields(archive, where, known)
         arrays: dict[str, Any] = {field: archive.read(name) for field, name in names.items()}

@@ -1,4 +1,4 @@
-"""Tables of samples, one row each: comma-separated values, pandas frames, Hugging Face data sets.
+"""Tables of samples, one row each: comma-separated values, Parquet, pandas frames, Hugging Face data sets.
 
 The columns that the population section names (``label_column``, ``device_column``) and those called ``group`` and
 ``split`` have a meaning of their own; all others are what a model is fed with, unless ``input_columns`` names some.
@@ -15,6 +15,7 @@ import numpy as np
 
 from fedclade.config import PopulationConfig
 from fedclade.core.errors import UserError
+from fedclade.core.parquet import GIGABYTE, read_parquet
 from fedclade.core.plugins import near_miss
 from fedclade.data.checks import as_array
 from fedclade.data.source import Source
@@ -102,6 +103,14 @@ def read_csv(path: Path, population: PopulationConfig, where: str) -> Source:
         raise UserError(f"{where}: has no rows; must hold at least one sample")
     columns = columns_of(frame)
     assert columns is not None
+    return source_of_table(columns, population, where)
+
+
+def read_parquet_table(path: Path, population: PopulationConfig, where: str) -> Source:
+    """What a Parquet file holds."""
+    columns = read_parquet(path, where, population.memory_limit_gb * GIGABYTE)
+    if not columns or not len(next(iter(columns.values()))):
+        raise UserError(f"{where}: has no rows; must hold at least one sample")
     return source_of_table(columns, population, where)
 
 

@@ -1,4 +1,4 @@
-"""Traces: what links or devices were like in each round, read from a CSV file.
+"""Traces: what links or devices were like in each round, read from a CSV or Parquet file.
 
 A row holds from its round on, until the next row of the same device. So a file may have a row for every device and
 round, or only those rows in which something changes. The trace is as long as the last round that it names.
@@ -15,8 +15,10 @@ import numpy as np
 from fedclade.config.sections import TraceEnd
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.errors import UserError
+from fedclade.core.parquet import GIGABYTE, read_parquet
 
 MOST_ROUNDS = 1_000_000_000
+MOST_BYTES = 2 * GIGABYTE  # of a Parquet file in memory
 Fits: TypeAlias = Callable[[float], bool]
 
 # What a column may hold: its check, and what is right in words.
@@ -74,8 +76,8 @@ def read_trace(field: str, path: str, wanted: Sequence[str], devices: int, end: 
     field : str
         The field that names the file, for messages.
     path : str
-        The CSV file. Its first line names the columns: ``device`` (from 0), ``round`` (from 1; left out: 1 in every
-        row) and at least one of ``wanted``. Other columns are not looked at.
+        The CSV file, whose first line names the columns, or Parquet file: ``device`` (from 0), ``round`` (from 1; left
+        out: 1 in every row) and at least one of ``wanted``. Other columns are not looked at.
     wanted : names of COLUMNS
         What may be there.
     devices : int
@@ -86,8 +88,11 @@ def read_trace(field: str, path: str, wanted: Sequence[str], devices: int, end: 
         How many rounds the run has.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            trace = _read(path, csv.reader(file, strict=True), wanted, devices, end)
+        if path.endswith(".parquet"):
+            trace = _read(path, _parquet_rows(path), wanted, devices, end)
+        else:
+            with Path(path).open(encoding="utf-8-sig", newline="") as file:
+                trace = _read(path, csv.reader(file, strict=True), wanted, devices, end)
     except OSError as error:
         raise UserError(f'{field} = "{path}": cannot be read: {error.strerror}') from error
     except UnicodeDecodeError as error:
@@ -125,6 +130,15 @@ def _read(path: str, rows: Iterator[list[str]], wanted: Sequence[str], devices: 
             for name, value in values.items():
                 found[name].append(value)
     return _in_order(path, {name: np.array(values, dtype=np.float64) for name, values in found.items()}, rounds, end)
+
+
+def _parquet_rows(path: str) -> Iterator[list[str]]:
+    """The same rows as a CSV file would have, the names of the columns first."""
+    columns = read_parquet(Path(path), path, MOST_BYTES)
+    yield list(columns)
+    numbers = [array.astype(np.int64) if array.dtype == bool else array for array in columns.values()]
+    for row in zip(*(array.tolist() for array in numbers), strict=True):
+        yield [str(cell) for cell in row]
 
 
 def _in_order(path: str, found: Mapping[str, Floats], rounds: int, end: TraceEnd) -> Trace:

@@ -1,8 +1,11 @@
 """A trained model to be used: what its file tells of it, and the module that tells samples' classes or numbers."""
 
 import json
+import logging
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +22,7 @@ from fedclade.models import Shape, build_model
 
 KEY = "fedclade"  # one entry of a file's metadata: several would be written in any order, and the same model must
 # give the same bytes
+ANY_NUMBER = ({0: torch.export.Dim("samples")},)  # of samples
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,40 @@ class TrainedModel(nn.Module):
         return scores * self.unit + self.origin if self.card.task.numbers else scores
 
 
+def save_onnx(model: TrainedModel, path: Path) -> None:
+    """Write a model in the Open Neural Network Exchange format, for runtimes that know nothing of torch.
+
+    Its input is called ``samples``, of the same kinds as ``save_program`` takes, its output ``scores`` or ``numbers``.
+    """
+    if find_spec("onnx") is None or find_spec("onnxscript") is None:
+        raise UserError("--format onnx: needs onnx and onnxscript: pip install 'fedclade[onnx]'")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # of what is not installed and not needed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            model,
+            (_example(model),),
+            input_names=["samples"],
+            output_names=["numbers" if model.card.task.numbers else "scores"],
+            dynamic_shapes=ANY_NUMBER,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    program.save(str(path))
+
+
+def _example(model: TrainedModel) -> torch.Tensor:
+    """Two samples as the devices store them."""
+    numbers = torch.uint8 if model.card.full_scale != 1.0 else torch.float32
+    return torch.zeros(2, *model.card.input_shape, dtype=torch.int32 if model.card.tokens else numbers)
+
+
 def save_program(model: TrainedModel, path: Path) -> None:
     """Write a model as a program of its own, which ``torch.export.load`` reads without any of fedclade's code.
 
     It takes any number of samples, of 8 bits if the devices' are, token ids of 32 bits, else floats.
     """
-    numbers = torch.uint8 if model.card.full_scale != 1.0 else torch.float32
-    kind = torch.int32 if model.card.tokens else numbers
-    example = torch.zeros(2, *model.card.input_shape, dtype=kind)
-    program = torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("samples")},))
+    program = torch.export.export(model, (_example(model),), dynamic_shapes=ANY_NUMBER)
     with path.open("wb") as file:
         torch.export.save(program, file)

@@ -13,6 +13,7 @@ from fedclade.core.errors import UserError
 from fedclade.core.plugins import load, members, near_miss, takes
 from fedclade.data.files import SUFFIXES, read_path
 from fedclade.data.given import GIVEN, source_of
+from fedclade.data.hugging_face import PREFIX, read_named_set
 from fedclade.data.source import Source
 
 
@@ -27,6 +28,8 @@ def read_source(config: Config) -> Source:
         source: Source = import_module(known[name]).read(config)
     elif name.startswith(GIVEN):
         raise UserError(f"{where}: these data were given in Python; give them again: Experiment(…, devices=…)")
+    elif name.startswith(PREFIX):
+        source = read_named_set(name.removeprefix(PREFIX), config.population, where)
     elif _exists(name):
         source = read_path(Path(name), config.population, where)
     elif ":" in name:
