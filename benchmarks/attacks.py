@@ -58,7 +58,7 @@ def outcome(overrides: list[str]) -> tuple[np.ndarray, State, Experiment]:
         pass
     assert record.evaluation is not None
     experiment.trainer.close()
-    return record.evaluation.accuracy, state, experiment
+    return record.evaluation.score, state, experiment
 
 
 def success_rate(state: State, experiment: Experiment, honest: np.ndarray) -> float:

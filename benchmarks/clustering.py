@@ -153,7 +153,7 @@ def outcome_of(experiment: Experiment) -> Cell:
         if first is None and len(state.tree.leaves()) > 1 and _pure(np.array(state.tree.leaf_of()), group):
             first = state.round
     assert record.evaluation is not None
-    own, one = record.evaluation.accuracy, record.evaluation.conventional_accuracy
+    own, one = record.evaluation.score, record.evaluation.conventional_score
     return {
         "adjusted_rand_index": float(adjusted_rand_score(group, state.tree.leaf_of())),
         "clusters": len(state.tree.leaves()),

@@ -122,7 +122,7 @@ class Sweep:
 
     def ending(self, pairs: tuple[Pair, ...], state: State, last: RoundRecord) -> Ending:
         assert last.evaluation is not None
-        accuracy = last.evaluation.accuracy
+        accuracy = last.evaluation.score
         splits = [node.split.round for node in state.tree.nodes.values() if node.split]
         rand_index = adjusted_rand_score(self.experiment.population.group, state.tree.leaf_of())
         return Ending(

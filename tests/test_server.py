@@ -498,8 +498,8 @@ def test_every_device_is_evaluated_under_its_own_model_and_the_conventional_one(
     # own models 3.5 and -3, conventional 4/3; accuracy is 1 / (1 + distance)
     assert record.evaluation.node == ["0.0", "0.0", "0.1", "0.1"]
     assert record.evaluation.loss == pytest.approx([1.5, 0.5, 0, 0])
-    assert record.evaluation.accuracy == pytest.approx([1 / 2.5, 1 / 1.5, 1, 1])
-    assert record.evaluation.conventional_accuracy == pytest.approx([3 / 5, 3 / 11, 3 / 16, 3 / 16])
+    assert record.evaluation.score == pytest.approx([1 / 2.5, 1 / 1.5, 1, 1])
+    assert record.evaluation.conventional_score == pytest.approx([3 / 5, 3 / 11, 3 / 16, 3 / 16])
 
 
 def test_models_by_devices_holds_every_model_on_every_device():

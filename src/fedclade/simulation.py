@@ -33,7 +33,7 @@ from fedclade.data.given import given_name, source_of_devices
 from fedclade.data.poison import hostile_devices, poisoned
 from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer, LyingFleet
-from fedclade.fleet.evaluation import evaluated, models_by_devices, tuned_accuracy
+from fedclade.fleet.evaluation import evaluated, models_by_devices, tuned_score
 from fedclade.fleet.fleet import Fleet
 from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.fleet import SimulatedFleet
@@ -99,7 +99,7 @@ class Recorder(Listener):
 
     def began(self, state: State) -> None:
         """Write who the devices are."""
-        self._writer.describe(self._parts.devices(), self._parts.metrics)
+        self._writer.describe(self._parts.devices(), self._parts.metrics, self._parts.model_card().task.score)
 
     def round_ended(self, progress: Progress) -> None:
         """One transaction, and now and then a checkpoint."""
@@ -119,7 +119,8 @@ class Recorder(Listener):
         self.interrupted(state)
         self.began(state)
         evaluations, group = self._writer.table("evaluations"), self._parts.groups(state.round)
-        following = followed(self._writer.table("events"), evaluations, group)
+        score = self._parts.model_card().task.score
+        following = followed(self._writer.table("events"), evaluations, group, score)
         self._writer.finish(_result(self._parts, state, why, following))
 
 
@@ -128,6 +129,7 @@ def conduct(
 ) -> State:
     """The one loop: step until no further round is due, and tell the listeners; gives the last state."""
     server, begun, done_before = parts.server, time.perf_counter(), state.round
+    score = parts.model_card().task.score
     for listener in listeners:
         listener.began(state)
     try:
@@ -139,7 +141,7 @@ def conduct(
             state, record = result
             wall_seconds, speed = time.perf_counter() - begun, server.stopwatch.summary()["wall_samples_per_second"]
             told = _told(parts, state, record)
-            progress = Progress(record, state, parts.config.run.rounds, wall_seconds, done_before, speed, told)
+            progress = Progress(record, state, parts.config.run.rounds, wall_seconds, done_before, speed, told, score)
             for listener in listeners:
                 listener.round_ended(progress)
             if stop_requested():
@@ -179,17 +181,17 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
     fleet = parts.server.fleet
     if fleet.simulated:
         fleet.muster(state.round)  # the round after it may have been begun in vain, with other data
-    names, accuracy = models_by_devices(fleet, state, parts.config.run)
-    of_model = dict(zip(names, accuracy, strict=True))
+    names, scores = models_by_devices(fleet, state, parts.config.run)
+    of_model = dict(zip(names, scores, strict=True))
     models = {**state.models, CONVENTIONAL: state.models[ROOT] if state.conventional is None else state.conventional}
     seen = evaluated(fleet, state, parts.config.run)
     best = {} if seen.objective is None else seen.objective.best
     models |= {f"{BEST}/{name}": one.model for name, one in best.items()}
     return Result(
         outcome=replace(
-            _outcome(parts, state, replace(seen, conventional_accuracy=of_model[CONVENTIONAL]), of_model),
+            _outcome(parts, state, replace(seen, conventional_score=of_model[CONVENTIONAL]), of_model),
             drift=following,
-            tuned_accuracy=tuned_accuracy(fleet, state, parts.config.run.fine_tune),
+            tuned_score=tuned_score(fleet, state, parts.config.run.fine_tune),
         ),
         ended_by=why,
         tensors={name: fleet.named_tensors(model) for name, model in models.items()},
@@ -220,9 +222,10 @@ def _outcome(
         participation=state.participation,
         present_rounds=state.present_rounds,
         energy_joules=state.energy_joules,
-        accuracy=seen.accuracy,
-        conventional_accuracy=seen.conventional_accuracy,
-        accuracy_of=of_model or {},
+        score=seen.score,
+        conventional_score=seen.conventional_score,
+        scored=parts.model_card().task.score,
+        score_of=of_model or {},
         objective=seen.objective,
         asked=None if seen.asked is None or len(seen.asked) == state.devices else seen.asked,
     )

@@ -172,10 +172,10 @@ def test_what_is_known_of_a_model_is_not_asked_again_but_who_was_silent_is():
     transport.faults[1, ASK, 0] = "refused"
     everyone = np.arange(6)
     first = fleet.ask(Evaluate(model, everyone, np.zeros(6, dtype=np.int64))).value
-    assert np.isnan(first.accuracy).tolist() == [k == 1 for k in everyone]
+    assert np.isnan(first.score).tolist() == [k == 1 for k in everyone]
     del transport.faults[1, ASK, 0]
     second = fleet.ask(Evaluate(np.concatenate([model, model]), everyone, np.ones(6, dtype=np.int64))).value
-    assert not np.isnan(second.accuracy).any()
+    assert not np.isnan(second.score).any()
     assert [device for _, device, _ in transport.seen] == [*everyone, 1]
 
 

@@ -87,7 +87,7 @@ def test_an_evaluation_sent_to_each_device_is_that_of_all_together(seed, devices
         right, losses = examiner.scores(models[model], examiner.positions(device, share))
         assert answer.samples[row] == len(losses)
         means = (right.mean(), losses.mean()) if len(losses) else (0.0, 0.0)
-        assert (answer.accuracy[row], answer.loss[row]) == pytest.approx(means)
+        assert (answer.score[row], answer.loss[row]) == pytest.approx(means)
     np.testing.assert_array_equal(question.looks(answer), answer.samples)
 
 
@@ -274,7 +274,7 @@ def test_while_nobody_answered_nothing_is_known():
     models, devices = models_of(0, 2), np.array([0, 1, 2])
     evaluation = Evaluate(models, devices, devices * 0).nothing(CLASSES)
     assert np.isnan(evaluation.loss).all()
-    assert np.isnan(evaluation.accuracy).all()
+    assert np.isnan(evaluation.score).all()
     assert not evaluation.samples.any()
     compared = Compare(models, devices, devices * 0, devices * 0 + 1).nothing(CLASSES)
     assert (compared.samples.shape, compared.test()) == ((3, CLASSES), (0.0, 1.0))

@@ -50,10 +50,10 @@ def test_who_did_not_answer_is_asked_again():
     memory, asked = EvaluationMemory(), Asked(silent=(1,))
     question = Evaluate(MODELS, DEVICES, np.array([0, 0, 0]))
     answer = memory.answer(question, asked)
-    assert np.isnan(answer.accuracy).tolist() == [False, True, False]
+    assert np.isnan(answer.score).tolist() == [False, True, False]
     assert answer.samples.tolist() == [10, 0, 12]
     asked.silent = ()
-    assert not np.isnan(memory.answer(question, asked).accuracy).any()
+    assert not np.isnan(memory.answer(question, asked).score).any()
     assert asked.pairs[1:] == [[(1, 1.0)]]
 
 

@@ -162,7 +162,7 @@ def test_a_device_with_a_single_training_sample_trains():
     (update,) = trainer.train(1, models, np.array([29]), np.array([0]))
     by_hand = update_by_hand(settings, population, models[0], 1, 29)
     np.testing.assert_allclose(update, by_hand, rtol=1e-4, atol=1e-6)
-    assert Evaluate(models, np.array([29]), np.array([0])).run(trainer.examiner).accuracy in (0.0, 1.0)
+    assert Evaluate(models, np.array([29]), np.array([0])).run(trainer.examiner).score in (0.0, 1.0)
 
 
 @pytest.mark.parametrize("trained", [0, 2])
@@ -196,7 +196,7 @@ def test_evaluation_is_the_mean_over_a_devices_images(share):
             scores = module(image).detach()[0].double()
             right.append(int(scores.argmax()) == int(label))
             loss.append(float(scores.logsumexp(0) - scores[int(label)]))
-        assert evaluation.accuracy[row] == np.mean(right)
+        assert evaluation.score[row] == np.mean(right)
         assert evaluation.loss[row] == pytest.approx(np.mean(loss), rel=1e-5)
 
 
@@ -220,7 +220,7 @@ def test_more_images_than_one_evaluation_batch_are_all_counted():
     images, labels = seen(population, population.train[0])
     scores = module_with(settings, population, models[0])(images).detach()
     assert len(labels) == 1200
-    assert evaluation.accuracy[0] == (scores.argmax(1) == labels).double().mean()
+    assert evaluation.score[0] == (scores.argmax(1) == labels).double().mean()
     assert evaluation.loss[0] == pytest.approx(float(nn.functional.cross_entropy(scores, labels)), rel=1e-5)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedclade.core.objective import Best, Objective
+from fedclade.core.task import R2
 from fedclade.core.tree import Tree
 from fedclade.metrics import Outcome
 from fedclade.metrics.registry import METRICS, TABLES, compared, every_round, reference, summarise
@@ -25,9 +26,9 @@ OUTCOME = Outcome(
     participation=np.array([3, 2, 1, 0]),
     present_rounds=np.array([3, 2, 1, 0]),
     energy_joules=np.array([1.0, 2.0, 3.0, 4.0]),
-    accuracy=np.array([0.5, 0.7, 0.9, np.nan]),  # the last device is gone
-    conventional_accuracy=np.array([0.2, 0.3, 0.4, np.nan]),
-    tuned_accuracy=np.array([0.6, 0.8, 1.0, np.nan]),
+    score=np.array([0.5, 0.7, 0.9, np.nan]),  # the last device is gone
+    conventional_score=np.array([0.2, 0.3, 0.4, np.nan]),
+    tuned_score=np.array([0.6, 0.8, 1.0, np.nan]),
     objective=Objective(
         1.2,
         {"0.0": 1.0, "0.1": 1.5},
@@ -46,6 +47,8 @@ def test_every_metric_by_hand():
         "uploads": 6,
     }
     whole += tuple(name for name in told if name.startswith("drift_"))  # see test_drift.py
+    whole += tuple(name for name in told if "r2" in name)
+    assert {told[name] for name in told if "r2" in name} == {None}
     assert {name: value for name, value in told.items() if name not in whole} == pytest.approx(
         {
             "accuracy_min": 0.5,
@@ -76,10 +79,10 @@ def test_every_metric_by_hand():
 
 
 def test_what_does_not_exist_is_none():
-    silent = {"accuracy": np.full(4, np.nan), "objective": Objective(np.nan, {"0": np.inf}, {})}
-    told = summarise(replace(OUTCOME, planted=None, tuned_accuracy=None, tree=Tree.planted(4), **silent))
+    silent = {"score": np.full(4, np.nan), "objective": Objective(np.nan, {"0": np.inf}, {})}
+    told = summarise(replace(OUTCOME, planted=None, tuned_score=None, tree=Tree.planted(4), **silent))
     nothing = {name for name, value in told.items() if value is None}
-    assert {name for name in nothing if "accuracy" not in name} == {
+    assert {name for name in nothing if "accuracy" not in name and "r2" not in name} == {
         "adjusted_rand_index",
         *(f"drift_{what}" for what in ("devices", "followed", "rounds")),
         "loss",
@@ -93,8 +96,27 @@ def test_curves_are_told_only_where_there_is_a_number():
     tags = {found.tag for found in every_round(OUTCOME)}
     accuracies = {f"accuracy/{name}" for name in ("min", "mean", "max", "gap", "one_model_mean")}
     assert tags == accuracies | {"loss/mean", "loss/P1"}
-    silent = replace(OUTCOME, accuracy=np.full(4, np.nan), objective=None)
+    silent = replace(OUTCOME, score=np.full(4, np.nan), objective=None)
     assert {found.tag for found in every_round(silent)} == {"accuracy/one_model_mean"}
+
+
+def test_devices_with_numbers_have_r2_instead_of_accuracy():
+    scores = {"score": np.array([-0.5, 0.7, 1.0, np.nan]), "conventional_score": np.array([0.2, 0.3, 0.4, np.nan])}
+    told = summarise(replace(OUTCOME, scored=R2, **scores))
+    assert {told[name] for name in told if "accuracy" in name} == {None}
+    assert {name: told[name] for name in told if "r2" in name} == {
+        "r2_min": -0.5,
+        "r2_mean": pytest.approx(0.4),
+        "r2_max": 1.0,
+        "r2_gap": 1.5,
+        "r2_worst_tenth": -0.5,
+        "conventional_r2_min": 0.2,
+        "conventional_r2_mean": pytest.approx(0.3),
+        "drift_r2_lost": None,
+    }
+    shown = {found.name for found in compared(score=R2).values()}
+    assert {"r2_mean", "clusters"} < shown
+    assert not any("accuracy" in name for name in shown)
 
 
 def test_comparisons_show_the_metrics_table_by_table():

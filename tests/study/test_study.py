@@ -176,7 +176,7 @@ def test_a_line_of_the_race_ends_where_its_runs_ended_and_says_what_they_came_to
         assert curves.race.end == pytest.approx(np.mean([row["start_seconds"] + row["seconds"] for row in last]))
         assert curves.race.end == pytest.approx(comparison.frame.query(mine)["simulated_seconds"].mean())
         for part in ("min", "mean"):
-            assert curves.race.accuracy[part][-1] == pytest.approx(np.mean([row[f"accuracy_{part}"] for row in last]))
+            assert curves.race.score[part][-1] == pytest.approx(np.mean([row[f"accuracy_{part}"] for row in last]))
     assert comparison.curves[6, "random"].race.end < comparison.curves[6, "fair"].race.end  # it stops there
 
 

@@ -20,16 +20,16 @@ def say(event: str, **facts: object) -> None:
 
 
 def say_round(progress: "Progress") -> None:
-    """Tell that a round is over: its number, the simulated clock, and the accuracies if they were evaluated."""
-    accuracy = progress.record.evaluation.accuracy if progress.record.evaluation is not None else None
+    """Tell that a round is over: its number, the simulated clock, and the accuracies, or R², if they were evaluated."""
+    seen, name = progress.record.evaluation, progress.score.name
+    mean, worst = (None, None) if seen is None else (float(seen.score.mean()), float(seen.score.min()))
     say(
         "round",
         round=progress.record.round,
         rounds=progress.rounds,
         seconds=progress.state.seconds,
         wall_seconds=progress.wall_seconds,
-        accuracy_mean=None if accuracy is None else float(accuracy.mean()),
-        accuracy_min=None if accuracy is None else float(accuracy.min()),
+        **{f"{name}_mean": mean, f"{name}_min": worst},
     )
 
 

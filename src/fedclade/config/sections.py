@@ -87,8 +87,9 @@ class PopulationConfig(Section):
 
     source: str = Field(
         "mnist5k",
-        description="mnist5k, digits, femnist, cifar10, synthetic, topics; an .npz or .csv file, or a folder with one "
-        "of them for each device; or 'package.module:function', see docs/how-to/own-data.md",
+        description="mnist5k, digits, femnist, cifar10, synthetic, topics; an .npz, .csv or .parquet file, or a folder "
+        "with one of them for each device; 'hf:NAME', a Hugging Face data set; or "
+        "'package.module:function', see docs/how-to/own-data.md",
     )
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
     label_column: str = Field("y", min_length=1, description="the column of a table that holds the classes or numbers")
@@ -114,6 +115,9 @@ class PopulationConfig(Section):
         "device",
         description="source 'synthetic': every device has a rule and inputs of its own, or all devices of a group "
         "(incongruence.groups) have the same rule, and all the same kind of inputs",
+    )
+    synthetic_targets: Literal["classes", "numbers"] = Field(
+        "classes", description="source 'synthetic': what its samples have, ten classes or one number (regression)"
     )
     synthetic_alpha: float = Field(
         1.0, ge=0, description="source 'synthetic', models 'device': deviation of the rules' centres (α)"
@@ -322,11 +326,12 @@ class EdgeConfig(Section):
     capacitance: float = Field(1e-28, ge=0, description="κ of the computing energy κ·cycles·f²")
     trace: str | None = Field(
         None,
-        description="CSV file with each link's gain or rate by device and round, instead of drawn ones; see "
+        description="CSV or Parquet file with each link's gain or rate by device and round, instead of drawn ones; see "
         "docs/how-to/traces.md",
     )
     device_trace: str | None = Field(
-        None, description="CSV file that says by device and round how fast each computes and whether it is there"
+        None,
+        description="CSV or Parquet file that says by device and round how fast each computes and whether it is there",
     )
     trace_end: TraceEnd = Field(
         "repeat",
@@ -666,7 +671,7 @@ class CompareConfig(Section):
         "first",
     )
     target_accuracy: float = Field(
-        0.7, gt=0, le=1, description="mean device accuracy whose first round and second are reported"
+        0.7, gt=0, le=1, description="mean device accuracy, or R², whose first round and second are told"
     )
 
 

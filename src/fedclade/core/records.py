@@ -44,9 +44,9 @@ class EvaluationRecord:
     """Every device under its own cluster's model, and under the conventional one."""
 
     node: list[str]
-    accuracy: Floats
+    score: Floats  # accuracy or R²: see ``fedclade.core.task``
     loss: Floats
-    conventional_accuracy: Floats
+    conventional_score: Floats
     incidents: tuple[str, ...] = ()  # who could not be asked, and why
     objective: Objective | None = None  # what the losses come to
     asked: Ints | None = None  # the devices that were evaluated, if not all of them; the others' numbers are NaN

@@ -28,17 +28,24 @@ class Score:
     decimals: int
     unit: str  # behind it
     points: str  # behind a difference of two
+    least: float  # no score is lower
 
     def text(self, value: float | None) -> str:
         """As it is read in a table."""
         return "–" if value is None or math.isnan(value) else f"{self.factor * value:.{self.decimals}f}{self.unit}"
+
+    def bottom(self, lowest: float) -> float:
+        """Where the axis of a chart begins whose lowest value is given: what is far below 0 is not worth its room."""
+        return 0.0 if self.least == 0 or not lowest < 0 else max(-1.0, lowest)
 
     def difference(self, value: float, sign: str = "") -> str:
         """A difference of two, without its unit; with ``sign = "+"`` it is told of what is above 0, too."""
         return f"{self.factor * value:{sign}.{self.decimals}f}"
 
 
-ACCURACY = Score("accuracy", "accuracy", "share of the samples whose class is told right", 100.0, 1, " %", " points")
+ACCURACY = Score(
+    "accuracy", "accuracy", "share of the samples whose class is told right", 100.0, 1, " %", " points", 0.0
+)
 R2 = Score(
     "r2",
     "R²",
@@ -47,6 +54,7 @@ R2 = Score(
     3,
     "",
     "",
+    -1e12,  # there is no end, but a device that tells of more is not believed
 )
 SCORES = {score.name: score for score in (ACCURACY, R2)}
 

@@ -23,6 +23,16 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """What the numbers are like that a model is to tell."""
+
+    least: float
+    most: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
 class Devices:
     """What the devices hold, where the source says whose each sample is."""
 
@@ -31,9 +41,9 @@ class Devices:
     samples_median: float
     samples_max: int
     sizes: tuple[Bar, ...]
-    classes_min: int  # that a device has samples of
+    classes_min: int  # that a device has samples of; of numbers: tenths of them
     classes_max: int
-    label_skew: float  # 0: every device has all devices' mix of classes; towards 1: each has classes of its own
+    label_skew: float  # 0: every device has all devices' mix of these; towards 1: each has its own
     groups: tuple[int, ...] | None  # devices of each planted group; None where there is no truth
     split: dict[str, int] | None  # samples of each share; None where the config decides
 
@@ -48,15 +58,17 @@ class Description:
     memory_bytes: int
     value_min: float
     value_max: float
-    classes: int
-    class_samples: tuple[int, ...]
+    targets: str  # classes or numbers
+    classes: int | None  # None where there are numbers
+    class_samples: tuple[int, ...] | None
+    numbers: tuple[Spread, ...] | None  # one for each of the numbers that a sample has; None where it has a class
     devices: Devices | None  # None: a pool, which the config deals out
     notes: tuple[str, ...]  # what is worth a look
 
 
 def describe(source: Source) -> Description:
     """The description of a checked source."""
-    x, counts = source.x, np.bincount(source.y, minlength=source.classes)
+    x, counts = source.x, None if source.numbers else np.bincount(source.y, minlength=source.classes)
     devices = None if source.device is None else _devices(source)
     return Description(
         samples=len(x),
@@ -65,11 +77,17 @@ def describe(source: Source) -> Description:
         memory_bytes=x.nbytes,
         value_min=float(x.min()),
         value_max=float(x.max()),
-        classes=source.classes,
-        class_samples=tuple(counts.tolist()),
+        targets="numbers" if source.numbers else "classes",
+        classes=None if source.numbers else source.classes,
+        class_samples=None if counts is None else tuple(counts.tolist()),
+        numbers=_spreads(source.y) if source.numbers else None,
         devices=devices,
         notes=tuple(_notes(source, counts, devices)),
     )
+
+
+def _spreads(y: np.ndarray) -> tuple[Spread, ...]:
+    return tuple(Spread(*(float(f(one)) for f in (np.min, np.max, np.mean, np.std))) for one in y.T)
 
 
 def _devices(source: Source) -> Devices:
@@ -92,12 +110,16 @@ def _devices(source: Source) -> Devices:
 def _labels_of_devices(source: Source, sizes: Ints) -> tuple[int, int, float]:
     """The fewest and the most classes on a device, and the mean distance of a device's mix of classes from all's.
 
+    Of numbers, each tenth of all is a class.
+
     The distance is the total variation, half the sum of absolute differences. Only the classes that a device has are
     looked at, as devices × classes may be more than fits into memory.
     """
-    overall = np.bincount(source.y, minlength=source.classes) / len(source.y)
-    pairs, counts = np.unique(source.device * source.classes + source.y, return_counts=True)
-    device, label = np.divmod(pairs, source.classes)
+    labels = source.labels
+    kinds = int(labels.max()) + 1
+    overall = np.bincount(labels) / len(labels)
+    pairs, counts = np.unique(source.device * kinds + labels, return_counts=True)
+    device, label = np.divmod(pairs, kinds)
     here = np.bincount(device)  # classes on each device
     closeness = np.bincount(device, np.minimum(counts / sizes[device], overall[label]))  # 1 - total variation
     return int(here.min()), int(here.max()), float(1.0 - closeness.mean())
@@ -114,9 +136,11 @@ def _histogram(sizes: Ints) -> tuple[Bar, ...]:
     )
 
 
-def _notes(source: Source, counts: Ints, devices: Devices | None) -> list[str]:
+def _notes(source: Source, counts: Ints | None, devices: Devices | None) -> list[str]:
     notes = []
-    if empty := np.flatnonzero(counts == 0).tolist():
+    if counts is None and (source.y == np.floor(source.y)).all():
+        notes.append('y are whole numbers: if they are classes, set population.targets = "classes"')
+    if counts is not None and (empty := np.flatnonzero(counts == 0).tolist()):
         notes.append(f"{len(empty)} of {source.classes} classes have no samples, such as class {empty[0]}")
     if devices is not None and devices.samples_min < FEW_SAMPLES:
         few = int((np.bincount(source.device) < FEW_SAMPLES).sum())

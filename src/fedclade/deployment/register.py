@@ -30,7 +30,6 @@ GROUPS = 10_000  # planted ones
 SIDES = 8  # of a sample's shape
 LARGE = 1e9  # numbers that samples are normalised with are smaller
 Y = (("y_mean", -LARGE), ("y_std", 1 / LARGE))  # of targets that are numbers, and what these are at least
-LEAST_R2 = -1e6  # a model that is further off has no score
 LIARS = 5  # one in so many devices may lie about the number of classes, and is not followed
 
 
@@ -203,8 +202,7 @@ class Register:
         """What replies of a device are held against."""
         device, inputs = self.devices[number], self.settled
         credit = float(self.samples[number] / device.train_samples)
-        least_score = LEAST_R2 if inputs.task.numbers else 0.0
-        return Declared(device.holds, credit, math.prod(inputs.shape), inputs.task.strata, least_score)
+        return Declared(device.holds, credit, math.prod(inputs.shape), inputs.task.strata, inputs.task.score.least)
 
     @property
     def groups(self) -> Ints:

@@ -14,8 +14,8 @@ MIN_FREEDOM = 3
 class Evaluation:
     """How well models serve devices; one entry for each pair of them that was asked about."""
 
-    accuracy: Floats
-    loss: Floats  # mean over the images; NaN where a device did not answer
+    score: Floats  # accuracy or R², see ``fedclade.core.task``; NaN where a device did not answer
+    loss: Floats  # mean over the images
     samples: Ints  # images looked at
 
 

@@ -172,8 +172,8 @@ def reversed_by(liars: Bools, answer: Any) -> Any:
     if isinstance(answer, Evaluation):
         fit = np.exp(answer.loss / -2)
         loss = np.minimum(-2 * np.log(np.maximum(1 - fit, 1e-30)), LOSS_MOST)
-        accuracy = np.where(liars, 1 - answer.accuracy, answer.accuracy)
-        return replace(answer, accuracy=accuracy, loss=np.where(liars, loss, answer.loss))
+        score = np.where(liars, 1 - answer.score, answer.score)
+        return replace(answer, score=score, loss=np.where(liars, loss, answer.loss))
     if isinstance(answer, Paired):
         return replace(answer, mean=np.where(liars[:, None], -answer.mean, answer.mean))
     if isinstance(answer, CutOpinion):

@@ -31,7 +31,7 @@ def sampled(tree: Tree, config: RunConfig) -> Ints:
 
 
 def evaluated(fleet: Fleet, state: State, config: RunConfig) -> EvaluationRecord:
-    """Test accuracy and loss of devices under their own models, and under the conventional one; NaN: not asked."""
+    """Test score and loss of devices under their own models, and under the conventional one; NaN: not asked."""
     chosen, serving = sampled(state.tree, config), state.serving()
     models, asked, model_of = serving.models, chosen, serving.model_of[chosen]
     own = one = slice(None, len(chosen))
@@ -42,11 +42,11 @@ def evaluated(fleet: Fleet, state: State, config: RunConfig) -> EvaluationRecord
         one = slice(len(chosen), None)
     answers = fleet.ask(Evaluate(models, asked, model_of))
     answer = answers.value
-    accuracy, loss, conventional = np.full((3, state.devices), np.nan)
-    accuracy[chosen], loss[chosen], conventional[chosen] = answer.accuracy[own], answer.loss[own], answer.accuracy[one]
+    score, loss, conventional = np.full((3, state.devices), np.nan)
+    score[chosen], loss[chosen], conventional[chosen] = answer.score[own], answer.loss[own], answer.score[one]
     objective = assessed(state.round, state.tree, state.models, loss, state.samples, state.best)
     leaf_of = state.tree.leaf_of()
-    return EvaluationRecord(leaf_of, accuracy, loss, conventional, answers.incidents, objective, chosen)
+    return EvaluationRecord(leaf_of, score, loss, conventional, answers.incidents, objective, chosen)
 
 
 def told_losses(fleet: Fleet, state: State, serving: Serving, heard: Ints) -> Floats:
@@ -61,7 +61,7 @@ def told_losses(fleet: Fleet, state: State, serving: Serving, heard: Ints) -> Fl
     return losses
 
 
-def tuned_accuracy(fleet: Fleet, state: State, times: int) -> Floats | None:
+def tuned_score(fleet: Fleet, state: State, times: int) -> Floats | None:
     """Test accuracy of every device after it has trained its cluster's model so many times more by itself."""
     serving = state.serving()
     models, everyone = serving.models[serving.model_of], np.arange(state.devices)
@@ -70,17 +70,17 @@ def tuned_accuracy(fleet: Fleet, state: State, times: int) -> Floats | None:
         if updates is None:
             return None
         models = models + updates.rows(everyone)
-    return fleet.ask(Evaluate(models, everyone, everyone)).value.accuracy if times else None
+    return fleet.ask(Evaluate(models, everyone, everyone)).value.score if times else None
 
 
 def models_by_devices(fleet: Fleet, state: State, config: RunConfig) -> tuple[list[str], Floats]:
-    """Accuracy of every model of the tree, and of the conventional one, on every device; NaN: not asked."""
+    """Score of every model of the tree, and of the conventional one, on every device; NaN: not asked."""
     names = sorted(state.models)
     last = stack(state.models, names[:1])[0] if state.conventional is None else state.conventional
     models = np.concatenate([stack(state.models, names), last[None]])
     chosen = sampled(state.tree, config)
     each = np.repeat(np.arange(len(models)), len(chosen))
     answer = fleet.ask(Evaluate(models, np.tile(chosen, len(models)), each)).value
-    accuracy = np.full((len(models), state.devices), np.nan)
-    accuracy[:, chosen] = answer.accuracy.reshape(len(models), len(chosen))
-    return [*names, CONVENTIONAL], accuracy
+    scores = np.full((len(models), state.devices), np.nan)
+    scores[:, chosen] = answer.score.reshape(len(models), len(chosen))
+    return [*names, CONVENTIONAL], scores

@@ -45,7 +45,7 @@ class Examiner(Protocol):
         ...
 
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
-        """For each image whether a model is right (1 or 0), and its loss."""
+        """For each image a model's score and its loss, as the task has it: 1 or 0 for right or wrong classes."""
         ...
 
     def losses(self, models: Singles, positions: Ints) -> Floats:
@@ -104,7 +104,7 @@ class Question(ABC, Generic[Answer]):
 
 @dataclass(frozen=True)
 class Evaluate(Question[Evaluation]):
-    """Accuracy and mean loss of ``models[model_of[i]]`` on a share of the data of ``devices[i]``."""
+    """Score (accuracy or R²) and mean loss of ``models[model_of[i]]`` on a share of the data of ``devices[i]``."""
 
     models: Singles
     devices: Ints
@@ -124,8 +124,8 @@ class Evaluate(Question[Evaluation]):
         for model in np.unique(self.model_of):
             entries = np.flatnonzero(self.model_of == model)
             parts = [examiner.positions(device, self.share) for device in self.devices[entries].tolist()]
-            right, losses = examiner.scores(self.models[model], np.concatenate(parts))
-            found.accuracy[entries], found.loss[entries] = _means(right, parts), _means(losses, parts)
+            scores, losses = examiner.scores(self.models[model], np.concatenate(parts))
+            found.score[entries], found.loss[entries] = _means(scores, parts), _means(losses, parts)
             found.samples[entries] = [len(part) for part in parts]
         return found
 
@@ -150,7 +150,7 @@ class Evaluate(Question[Evaluation]):
     @staticmethod
     def reply(answer: Evaluation) -> Message:
         """Three numbers a model."""
-        return {}, {"accuracy": answer.accuracy, "loss": answer.loss, "samples": answer.samples[:, None]}
+        return {}, {"score": answer.score, "loss": answer.loss, "samples": answer.samples[:, None]}
 
     def nothing(self, classes: int) -> Evaluation:
         """Unknown everywhere."""
@@ -158,13 +158,13 @@ class Evaluate(Question[Evaluation]):
         return Evaluation(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, dtype=np.int64))
 
     def take(self, answer: Evaluation, device: int, told: Told) -> None:
-        """An accuracy is from 0 to 1, a loss from 0."""
+        """A score is at most 1, a loss at least 0."""
         entries = np.flatnonzero(self.devices == device)
         shape = (len(entries),)
-        accuracy = told.reals("accuracy", shape, told.declared.least_score, 1.0)
+        score = told.reals("score", shape, told.declared.least_score, 1.0)
         loss = told.reals("loss", shape, 0.0, LOSS_MOST)
         samples = told.counts("samples", (len(entries), 1), self.share)[:, 0]
-        answer.accuracy[entries], answer.loss[entries], answer.samples[entries] = accuracy, loss, samples
+        answer.score[entries], answer.loss[entries], answer.samples[entries] = score, loss, samples
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ class EvaluationMemory:
         if unknown:
             entries = np.array(sorted(unknown.values()))
             found = ask(question.only(entries))
-            told = zip(entries.tolist(), found.accuracy, found.loss, found.samples, strict=True)
-            for entry, accuracy, loss, samples in told:
-                if not np.isnan(accuracy):
+            told = zip(entries.tolist(), found.score, found.loss, found.samples, strict=True)
+            for entry, score, loss, samples in told:
+                if not np.isnan(score):
                     device, model = pairs[entry]
-                    tables[model][device] = (float(accuracy), float(loss), int(samples))
+                    tables[model][device] = (float(score), float(loss), int(samples))
         silent = (np.nan, np.nan, 0)
         rows = np.array([tables[model].get(device, silent) for device, model in pairs], dtype=np.float64).reshape(-1, 3)
         return Evaluation(rows[:, 0], rows[:, 1], rows[:, 2].astype(np.int64))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedclade.core.task import ACCURACY, R2
 from fedclade.metrics.metric import metric
 from fedclade.metrics.outcome import Outcome
 
@@ -26,7 +27,15 @@ def drift_rounds(outcome: Outcome) -> float | None:
     return float(np.nanmean(outcome.drift.rounds))
 
 
-@metric("drift_accuracy_lost", "lost by drift (points)", factor=100, table=None, figure=None)
+@metric("drift_accuracy_lost", "lost by drift (points)", scored="accuracy", factor=100, table=None, figure=None)
 def drift_accuracy_lost(outcome: Outcome) -> float | None:
     """Accuracy that they were short of until then, against the round before the change, on average."""
-    return None if outcome.drift is None else float(outcome.drift.lost.mean())
+    lost = None if outcome.drift is None or outcome.scored != ACCURACY else outcome.drift.lost
+    return None if lost is None else float(lost.mean())
+
+
+@metric("drift_r2_lost", "R² lost by drift", scored="r2", decimals=3, table=None, figure=None)
+def drift_r2_lost(outcome: Outcome) -> float | None:
+    """R² that they were short of until then, against the round before the change, on average."""
+    lost = None if outcome.drift is None or outcome.scored != R2 else outcome.drift.lost
+    return None if lost is None else float(lost.mean())

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedclade.core.arrays import Floats
 from fedclade.metrics.metric import metric
-from fedclade.metrics.outcome import Outcome, known
+from fedclade.metrics.outcome import Outcome
 
 # -------------------------------------------------------------------------------- formulas
 
@@ -31,6 +31,7 @@ def jain(values: Floats) -> float:
 @metric(
     "accuracy_min",
     "worst device (%)",
+    scored="accuracy",
     factor=100,
     table="accuracy",
     figure="accuracy",
@@ -45,6 +46,7 @@ def accuracy_min(outcome: Outcome) -> float:
 @metric(
     "accuracy_mean",
     "mean device (%)",
+    scored="accuracy",
     factor=100,
     table="accuracy",
     figure="accuracy",
@@ -56,16 +58,16 @@ def accuracy_mean(outcome: Outcome) -> float:
     return float(outcome.known_accuracy.mean())
 
 
-@metric("accuracy_tuned_mean", "mean device, tuned (%)", factor=100, table="accuracy", figure=None)
+@metric("accuracy_tuned_mean", "mean device, tuned (%)", scored="accuracy", factor=100, table="accuracy", figure=None)
 def accuracy_tuned_mean(outcome: Outcome) -> float | None:
     """Mean test accuracy after every device has trained its model on by itself (run.fine_tune); none if none did."""
-    return None if outcome.tuned_accuracy is None else float(known(outcome.tuned_accuracy).mean())
+    return None if outcome.tuned_score is None else float(outcome.known_score(which="tuned_score").mean())
 
 
-@metric("accuracy_tuned_min", "worst device, tuned (%)", factor=100, table="accuracy", figure=None)
+@metric("accuracy_tuned_min", "worst device, tuned (%)", scored="accuracy", factor=100, table="accuracy", figure=None)
 def accuracy_tuned_min(outcome: Outcome) -> float | None:
     """The same of the worst-served device."""
-    return None if outcome.tuned_accuracy is None else float(known(outcome.tuned_accuracy).min())
+    return None if outcome.tuned_score is None else float(outcome.known_score(which="tuned_score").min())
 
 
 @metric("accuracy_error", "error of the mean (%)", factor=100, decimals=2, table=None, figure=None)
@@ -86,6 +88,7 @@ def accuracy_error(outcome: Outcome) -> float | None:
 @metric(
     "accuracy_max",
     "best device (%)",
+    scored="accuracy",
     factor=100,
     table="accuracy",
     figure="accuracy",
@@ -100,6 +103,7 @@ def accuracy_max(outcome: Outcome) -> float:
 @metric(
     "accuracy_gap",
     "gap (points)",
+    scored="accuracy",
     factor=100,
     table="fairness",
     figure="fairness",
@@ -111,19 +115,19 @@ def accuracy_gap(outcome: Outcome) -> float:
     return gap(outcome.known_accuracy)
 
 
-@metric("accuracy_std", "std (points)", factor=100, table="fairness", figure="fairness")
+@metric("accuracy_std", "std (points)", scored="accuracy", factor=100, table="fairness", figure="fairness")
 def accuracy_std(outcome: Outcome) -> float:
     """Standard deviation of the devices' accuracies."""
     return float(outcome.known_accuracy.std())
 
 
-@metric("accuracy_worst_tenth", "worst 10 % (%)", factor=100, table="fairness", figure="fairness")
+@metric("accuracy_worst_tenth", "worst 10 % (%)", scored="accuracy", factor=100, table="fairness", figure="fairness")
 def accuracy_worst_tenth(outcome: Outcome) -> float:
     """Mean accuracy of the worst-served tenth of the devices, at least one."""
     return worst_tenth(outcome.known_accuracy)
 
 
-@metric("jain_accuracy", "Jain, accuracy", decimals=3, table="fairness", figure="fairness")
+@metric("jain_accuracy", "Jain, accuracy", scored="accuracy", decimals=3, table="fairness", figure="fairness")
 def jain_accuracy(outcome: Outcome) -> float:
     """Jain's index of the devices' accuracies: 1 when all are equal."""
     return jain(outcome.known_accuracy)
@@ -136,15 +140,18 @@ def jain_participation(outcome: Outcome) -> float:
     return jain(outcome.participation[there] / outcome.present_rounds[there])
 
 
-@metric("conventional_accuracy_min", "worst device, one model (%)", factor=100, table=None, figure=None)
+@metric(
+    "conventional_accuracy_min", "worst device, one model (%)", scored="accuracy", factor=100, table=None, figure=None
+)
 def conventional_accuracy_min(outcome: Outcome) -> float:
     """Test accuracy of the worst-served device under one model for all."""
-    return float(known(outcome.conventional_accuracy).min())
+    return float(outcome.known_score(which="conventional_score").min())
 
 
 @metric(
     "conventional_accuracy_mean",
     "mean device, one model (%)",
+    scored="accuracy",
     factor=100,
     table=None,
     figure=None,
@@ -153,4 +160,4 @@ def conventional_accuracy_min(outcome: Outcome) -> float:
 )
 def conventional_accuracy_mean(outcome: Outcome) -> float:
     """Mean test accuracy of the devices under one model for all."""
-    return float(known(outcome.conventional_accuracy).mean())
+    return float(outcome.known_score(which="conventional_score").mean())

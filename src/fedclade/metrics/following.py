@@ -14,11 +14,11 @@ class Following:
 
     rounds: Floats  # after the change, until the device was first in a cluster of its new group; NaN: it never was
     at_home: Bools  # whether it was in such a cluster in the end
-    lost: Floats  # accuracy, below what it had before the change, in the rounds until then: their mean; 0: no rounds
+    lost: Floats  # accuracy or R² below that before the change, in the rounds until then: their mean; 0: no rounds
 
 
 def following(
-    changed_round: int, devices: Ints, group: Ints, rounds: Ints, nodes: Sequence[Sequence[str]], accuracy: Floats
+    changed_round: int, devices: Ints, group: Ints, rounds: Ints, nodes: Sequence[Sequence[str]], score: Floats
 ) -> Following:
     """How devices were followed that changed in a round.
 
@@ -34,16 +34,16 @@ def following(
         The rounds in which devices were evaluated, one of them after the change.
     nodes : texts, rounds × devices
         The cluster of each device after each of these rounds.
-    accuracy : rounds × devices
-        Of its cluster's model on its test data.
+    score : rounds × devices
+        Accuracy or R² of its cluster's model on its test data.
     """
     since = np.flatnonzero(rounds >= changed_round)
     home = np.stack([_at_home(np.array(nodes[row]), group)[devices] for row in since.tolist()])
     first = np.where(home.any(axis=0), home.argmax(axis=0), len(since))  # entry of `since`; beyond the last: never
     until = np.append(rounds[since] - changed_round, np.nan)[first]
-    before = accuracy[since[0] - 1, devices] if since[0] > 0 else np.full(len(devices), np.nan)
+    before = score[since[0] - 1, devices] if since[0] > 0 else np.full(len(devices), np.nan)
     lost = [
-        float(np.mean(before[i] - accuracy[since[:end], device])) if end else 0.0
+        float(np.mean(before[i] - score[since[:end], device])) if end else 0.0
         for i, (device, end) in enumerate(zip(devices.tolist(), first.tolist(), strict=True))
     ]
     return Following(until, home[-1], np.array(lost))

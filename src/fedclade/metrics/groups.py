@@ -70,8 +70,8 @@ rounds_to_groups = Metric(
 
 rounds_to_target = Metric(
     "rounds_to_target",
-    "target accuracy (round)",
-    "Round in which the devices' mean accuracy first reached compare.target_accuracy; in comparisons only.",
+    "target (round)",
+    "Round in which the devices' mean accuracy (or R²) first reached compare.target_accuracy; in comparisons only.",
     None,
     table="speed",
     figure="speed",
@@ -102,8 +102,8 @@ seconds_to_groups = Metric(
 
 seconds_to_target = Metric(
     "seconds_to_target",
-    "target accuracy (s)",
-    "Simulated time at which the devices' mean accuracy first reached compare.target_accuracy; in comparisons only.",
+    "target (s)",
+    "Simulated time at which the devices' mean accuracy (or R²) reached compare.target_accuracy; in comparisons only.",
     None,
     decimals=None,
     table="speed",

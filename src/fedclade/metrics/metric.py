@@ -28,6 +28,7 @@ class Metric:
     figure: str | None = OWN  # of a comparison; None: in none
     every_round: bool = False  # also computed whenever devices are evaluated: a curve in TensorBoard
     curve: str = ""  # TensorBoard's name of the curve, if not metrics/<name>
+    scored: str = ""  # told only of runs whose devices are scored by this: accuracy or r2; empty: of all
 
     def __call__(self, outcome: Outcome) -> float | None:
         """The number; None where it does not exist, or is not a number because no device answered."""
@@ -76,11 +77,12 @@ def metric(
     figure: str | None = OWN,
     every_round: bool = False,
     curve: str = "",
+    scored: str = "",
 ) -> Callable[[Compute], Metric]:
     """Turn a function of an ``Outcome`` into a ``Metric``; its docstring's first line becomes the meaning."""
 
     def register(compute: Compute) -> Metric:
         meaning = (compute.__doc__ or title).strip().splitlines()[0]
-        return Metric(name, title, meaning, compute, factor, decimals, table, figure, every_round, curve)
+        return Metric(name, title, meaning, compute, factor, decimals, table, figure, every_round, curve, scored)
 
     return register

@@ -7,6 +7,7 @@ import numpy as np
 
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.objective import Objective
+from fedclade.core.task import ACCURACY, Score
 from fedclade.core.tree import Split, Tree
 from fedclade.metrics.following import Following
 
@@ -28,18 +29,23 @@ class Outcome:
     participation: Ints  # uploads of each device
     present_rounds: Ints  # rounds in which the device was there
     energy_joules: Floats  # spent by each device
-    accuracy: Floats  # of its cluster's model on its test data; NaN: it did not answer
-    conventional_accuracy: Floats  # the same of the one model for all
-    tuned_accuracy: Floats | None = None  # after each device has trained its model on, alone; None: nobody did
-    accuracy_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
+    score: Floats  # accuracy or R² of its cluster's model on its test data; NaN: it did not answer
+    conventional_score: Floats  # the same of the one model for all
+    scored: Score = ACCURACY  # which of the two it is
+    tuned_score: Floats | None = None  # after each device has trained its model on, alone; None: nobody did
+    score_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
     drift: Following | None = None  # how devices whose data changed were followed; None before the run's end
     objective: Objective | None = None  # the clusters' losses, and the best that they have had
     asked: Ints | None = None  # the devices that were evaluated, where that is a sample; None: everybody was
 
+    def known_score(self, of: Score = ACCURACY, which: str = "score") -> Floats:
+        """One of the devices' scores, of those that answered; NaN where they are scored by another."""
+        return known(getattr(self, which)) if of == self.scored else np.array([np.nan])
+
     @property
     def known_accuracy(self) -> Floats:
-        """``accuracy`` of the devices that answered."""
-        return known(self.accuracy)
+        """Accuracy of the devices that answered; NaN where they have numbers instead of classes."""
+        return self.known_score()
 
     @property
     def splits(self) -> list[Split]:
@@ -47,7 +53,7 @@ class Outcome:
         return sorted((node.split for node in self.tree.nodes.values() if node.split), key=lambda split: split.round)
 
 
-def known(accuracy: Floats) -> Floats:
+def known(score: Floats) -> Floats:
     """Of the devices that answered: a real one may be gone; where none answered, all of them."""
-    told = ~np.isnan(accuracy)
-    return accuracy[told] if told.any() else accuracy
+    told = ~np.isnan(score)
+    return score[told] if told.any() else score

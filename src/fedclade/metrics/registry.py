@@ -4,19 +4,20 @@ from collections.abc import Iterable
 
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import load
-from fedclade.metrics import cost, drift, fairness, groups, objective
+from fedclade.core.task import ACCURACY, Score
+from fedclade.metrics import cost, drift, fairness, groups, objective, regression
 from fedclade.metrics.metric import OWN, Metric
 from fedclade.metrics.outcome import Outcome
 
 METRICS = {
     found.name: found
-    for module in (fairness, groups, drift, cost, objective)
+    for module in (fairness, regression, groups, drift, cost, objective)
     for found in vars(module).values()
     if isinstance(found, Metric)
 }
 TABLES = {
-    "accuracy": "Accuracy over the devices",
-    "speed": "Rounds and simulated seconds to the first split, the last split and the target accuracy",
+    "accuracy": "{Score} over the devices",
+    "speed": "Rounds and simulated seconds to the first split, the last split and the target {score}",
     "fairness": "Fairness, and whether the groups were found",
     "cost": "Cost of the whole run",
     OWN: "Metrics of one's own",
@@ -61,9 +62,19 @@ def every_round(outcome: Outcome, own: Iterable[Metric] = ()) -> dict[Metric, fl
     return {found: value for found, value in told.items() if value is not None}
 
 
-def compared(own: Iterable[Metric] = ()) -> dict[str, Metric]:
+def table_title(table: str, score: Score) -> str:
+    """What a table of a comparison is called."""
+    return TABLES[table].format(score=score.title, Score=score.title[0].upper() + score.title[1:])
+
+
+def told_of(score: Score, own: Iterable[Metric] = ()) -> list[Metric]:
+    """The metrics of runs whose devices have this score."""
+    return [found for found in (*METRICS.values(), *own) if found.scored in ("", score.name)]
+
+
+def compared(own: Iterable[Metric] = (), score: Score = ACCURACY) -> dict[str, Metric]:
     """The metrics that comparisons show, table by table."""
-    everything = (*METRICS.values(), *own)
+    everything = told_of(score, own)
     return {found.name: found for table in TABLES for found in everything if found.table == table}
 
 

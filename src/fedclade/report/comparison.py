@@ -8,7 +8,7 @@ from pathlib import Path
 from fedclade.core.errors import UserError
 from fedclade.report.figures import write_figures
 from fedclade.report.leaderboard import Sheet, write_leaderboard
-from fedclade.report.page import Json, made_from, models_data, rounded, shared_folder, write_page
+from fedclade.report.page import Json, made_from, models_data, rounded, score_data, shared_folder, write_page
 from fedclade.report.tables import tables, write_tables
 from fedclade.study import Comparison, Curves, Job, collect, read_comparisons, spread, verdicts
 
@@ -67,6 +67,7 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
         ],
         "time_budget": config.compare.time_budget_seconds,
         "target": config.compare.target_accuracy,
+        "score": {"name": comparison.score.name, **score_data(comparison.score)},
         "epsilons": {name: list(run.config.epsilons) for (_, name), run in comparison.first.items()},
         "common": {devices: rounded([seconds])[0] for devices, seconds in comparison.common.items()},
         "abreast": _by_size(
@@ -74,7 +75,9 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
             {key: dict(zip(found, rounded(found.values()), strict=True)) for key, found in comparison.abreast.items()},
         ),
         "curves": _by_size(comparison, {key: _curves(curves) for key, curves in comparison.curves.items()}),
-        "models": _by_size(comparison, {key: models_data(run.models) for key, run in comparison.first.items()}),
+        "models": _by_size(
+            comparison, {key: models_data(run.models, comparison.score) for key, run in comparison.first.items()}
+        ),
         "metrics": _metrics(comparison),
         "tables": [
             {
@@ -104,12 +107,12 @@ def _by_size(comparison: Comparison, values: dict[tuple[int, str], Json]) -> Jso
 def _curves(curves: Curves) -> Json:
     return {
         "round": curves.round.tolist(),
-        **{part: rounded(values) for part, values in curves.accuracy.items()},
+        **{part: rounded(values) for part, values in curves.score.items()},
         "norm_round": curves.norm_round.tolist(),
         **{f"norm_{part}": rounded(values) for part, values in curves.norms.items()},
         "splits": curves.split_rounds,
         "race": {"seconds": rounded(curves.race.seconds)}
-        | {part: rounded(values) for part, values in curves.race.accuracy.items()},
+        | {part: rounded(values) for part, values in curves.race.score.items()},
     }
 
 

@@ -16,23 +16,27 @@ def show_description(found: Description) -> Iterator[str | Table]:
     size = f"{found.memory_bytes / 1e6:,.3g} MB"
     yield f"Samples     {found.samples:,} of {found.dtype}, C×H×W = {shape}, {size}"
     yield f"Values      {found.value_min:.6g} to {found.value_max:.6g}"
-    each = _reach(min(found.class_samples), max(found.class_samples))
-    yield f"Classes     {found.classes}, with {each} samples each"
-    if found.classes <= MOST_CLASSES:
-        yield "            " + ", ".join(f"{label}: {count:,}" for label, count in enumerate(found.class_samples))
+    if found.class_samples is not None:
+        each = _reach(min(found.class_samples), max(found.class_samples))
+        yield f"Classes     {found.classes}, with {each} samples each"
+        if len(found.class_samples) <= MOST_CLASSES:
+            yield "            " + ", ".join(f"{label}: {count:,}" for label, count in enumerate(found.class_samples))
+    for spread in found.numbers or ():
+        middle = f"mean {spread.mean:.6g}, standard deviation {spread.deviation:.6g}"
+        yield f"Numbers     to be told, {spread.least:.6g} to {spread.most:.6g}, {middle}"
     if found.devices is None:
         yield "Devices     none: a pool, which the section population deals out"
     else:
-        yield from _show_devices(found.devices)
+        yield from _show_devices(found.devices, "classes" if found.numbers is None else "tenths of all numbers")
     for note in found.notes:
         yield f"Note        {note}"
 
 
-def _show_devices(devices: Devices) -> Iterator[str | Table]:
+def _show_devices(devices: Devices, kinds: str) -> Iterator[str | Table]:
     sizes = _reach(devices.samples_min, devices.samples_max)
     yield f"Devices     {devices.count:,} with {sizes} samples each, median {devices.samples_median:,.6g}"
     classes = _reach(devices.classes_min, devices.classes_max)
-    meaning = f"0: all devices have the same mix of classes, towards 1: each has its own; {classes} classes on a device"
+    meaning = f"0: all devices have the same mix of {kinds}, towards 1: each has its own; {classes} {kinds} on a device"
     yield f"Label skew  {devices.label_skew:.3f} ({meaning})"
     if devices.groups is None:
         yield "Groups      not told, so that no adjusted Rand index will be told"

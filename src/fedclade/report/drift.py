@@ -14,6 +14,7 @@ def drift_line(run: Run) -> Iterator[str]:
     word = "changed group" if run.config.drift.kind == "group" else "swapped data"
     home = f"{round(share * changed)} of them are with their new group"
     after = "" if rounds is None else f", followed after {rounds:.1f} rounds on average"
-    lost = summary["drift_accuracy_lost"]
-    until = f"; until then {100 * lost:.1f} points below the accuracy they had" if lost else ""
+    score = run.score
+    lost = summary[f"drift_{score.name}_lost"]
+    until = f"; until then {score.difference(lost)}{score.points} below the {score.title} they had" if lost else ""
     yield f"{'Drift':<12}{changed} device(s) {word} in round {run.config.drift.round}; {home}{after}{until}"

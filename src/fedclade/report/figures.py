@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedclade.core.arrays import Floats
 from fedclade.core.state import CONVENTIONAL
+from fedclade.core.task import Score
 from fedclade.metrics import Metric
 from fedclade.study import Comparison, spread
 
@@ -87,7 +88,11 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, tuple[float, float],
     for (devices, name), run in comparison.first.items():
         if devices == smallest:
             file = f"models-K{devices}-{name.replace(':', '-')}"
-            yield file, (PAGE_INCHES, 2.2), partial(paint_models, run.models, f"{name}, K = {devices}")
+            yield (
+                file,
+                (PAGE_INCHES, 2.2),
+                partial(paint_models, run.models, comparison.score, f"{name}, K = {devices}"),
+            )
     shown = comparison.metrics.values()
     for name in dict.fromkeys(metric.figure for metric in shown if metric.figure):
         metrics = [metric for metric in shown if metric.figure == name]
@@ -101,11 +106,12 @@ def _look(comparison: Comparison, name: str) -> tuple[str, str, str]:
 
 
 def _progress(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
-    """Figure 1: accuracy band (mean over seeds) and norms of the first seed, splits marked."""
+    """Figure 1: the band of accuracy, or R² (mean over seeds) and norms of the first seed, splits marked."""
     columns = min(PANELS, len(names))
     rows = math.ceil(len(names) / columns)
     grid = figure.subplots(2 * rows, columns, squeeze=False, sharex=True)
-    best = max(float(np.nanmax(comparison.curves[devices, name].accuracy["max"], initial=0.0)) for name in names)
+    best = max(float(np.nanmax(comparison.curves[devices, name].score["max"], initial=0.0)) for name in names)
+    bottom = comparison.score.bottom(min(_lowest(comparison.curves[devices, name].score["min"]) for name in names))
     for axes in grid.flat:
         axes.set_visible(False)
     for i, name in enumerate(names):
@@ -118,9 +124,9 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
             for round_ in curves.split_rounds:
                 axes.axvline(round_, color="0.4", linewidth=0.6, linestyle=":")
         upper.set_title(f"{name}, K = {devices}")
-        upper.fill_between(curves.round, curves.accuracy["min"], curves.accuracy["max"], color=colour, alpha=0.2)
-        upper.plot(curves.round, curves.accuracy["mean"], color=colour, marker=_dot(curves.round))
-        upper.set_ylim(0, 1.05 * best or 1.0)
+        upper.fill_between(curves.round, curves.score["min"], curves.score["max"], color=colour, alpha=0.2)
+        upper.plot(curves.round, curves.score["mean"], color=colour, marker=_dot(curves.round))
+        upper.set_ylim(bottom, 1.05 * best or 1.0)
         dot = _dot(curves.norm_round)
         lower.plot(curves.norm_round, curves.norms["mean"], color=colour, marker=dot, label="mean")
         lower.plot(curves.norm_round, curves.norms["max"], color=colour, marker=dot, linestyle=":", label="max")
@@ -129,7 +135,7 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
         lower.set_ylim(bottom=0)
         lower.set_xlabel("round")
         if i % columns == 0:
-            upper.set_ylabel("accuracy")
+            upper.set_ylabel(comparison.score.title)
             lower.set_ylabel("update norm")
             lower.legend(loc="upper right")
 
@@ -146,12 +152,12 @@ def _dot(rounds: Floats) -> str | None:
     return "." if len(rounds) < 2 else None
 
 
-def paint_models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
-    """Figure 2: models × devices accuracy of the first seed, membership marked."""
-    accuracy = models.pivot(index="model", columns="device", values="accuracy")
+def paint_models(models: pd.DataFrame, score: Score, title: str, figure: "Figure") -> None:
+    """Figure 2: models × devices, accuracy or R² of the first seed, membership marked."""
+    scores = models.pivot(index="model", columns="device", values=score.name)
     member = models.pivot(index="model", columns="device", values="member")
-    order = [CONVENTIONAL, *sorted(set(accuracy.index) - {CONVENTIONAL})]
-    values = accuracy.loc[order].to_numpy()
+    order = [CONVENTIONAL, *sorted(set(scores.index) - {CONVENTIONAL})]
+    values = scores.loc[order].to_numpy()
     axes = figure.subplots()
     axes.grid(False)
     shown = axes.imshow(np.vstack([values, values.max(axis=0)]), cmap="cividis", vmin=0, vmax=1, aspect="auto")
@@ -161,7 +167,7 @@ def paint_models(models: pd.DataFrame, title: str, figure: "Figure") -> None:
     axes.set_xlabel("device")
     count_in_wholes(axes)
     if title:
-        axes.set_title(f"{title}: accuracy of every model on every device (dot: made for this device)")
+        axes.set_title(f"{title}: {score.title} of every model on every device (dot: made for this device)")
     figure.colorbar(shown, pad=0.01)
 
 
@@ -203,13 +209,13 @@ def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: Me
 
 
 def _race(comparison: Comparison, devices: int, names: list[str], figure: "Figure") -> None:
-    """Figure 6: accuracy against simulated seconds; mean solid, worst device thin, a mark where the runs ended."""
+    """Figure 6: the score against simulated seconds; mean solid, worst device thin, a mark where the runs ended."""
     axes = figure.subplots()
     for name in names:
         _run(axes, comparison, devices, name)
     axes.set_xlabel("simulated seconds")
-    axes.set_ylabel("accuracy: mean (bold), worst (thin)")
-    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"{comparison.score.title}: mean (bold), worst (thin)")
+    axes.set_ylim(bottom=_race_bottom(comparison, devices, names))
     axes.axvline(comparison.common[devices], color="0.4", linewidth=0.6, linestyle=":")
     axes.set_title(f"K = {devices}")
     figure.legend(loc="outside lower center", ncols=3)
@@ -223,12 +229,20 @@ def _races(comparison: Comparison, devices: int, names: list[str], figure: "Figu
     for axes, name in zip(grid.flat, names, strict=False):
         for other in names:
             race = comparison.curves[devices, other].race
-            axes.plot(race.seconds, race.accuracy["mean"], color="0.85", linewidth=0.5)
+            axes.plot(race.seconds, race.score["mean"], color="0.85", linewidth=0.5)
         _run(axes, comparison, devices, name)
         axes.set_title(name)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=_race_bottom(comparison, devices, names))
     figure.supxlabel(f"simulated seconds, K = {devices}", fontsize=7)
-    figure.supylabel("accuracy: mean (bold), worst (thin)", fontsize=7)
+    figure.supylabel(f"{comparison.score.title}: mean (bold), worst (thin)", fontsize=7)
+
+
+def _lowest(values: Floats) -> float:
+    return float(np.nanmin(values, initial=0.0))
+
+
+def _race_bottom(comparison: Comparison, devices: int, names: list[str]) -> float:
+    return comparison.score.bottom(min(_lowest(comparison.curves[devices, name].race.score["min"]) for name in names))
 
 
 def _run(axes: "Axes", comparison: Comparison, devices: int, name: str) -> None:
@@ -236,7 +250,7 @@ def _run(axes: "Axes", comparison: Comparison, devices: int, name: str) -> None:
     colour, marker, dash = _look(comparison, name)
     race = comparison.curves[devices, name].race
     for part, width in (("mean", 1.0), ("min", 0.4)):
-        values = race.accuracy[part]
+        values = race.score[part]
         called = name if part == "mean" else "_worst"  # matplotlib leaves out of the legend what begins so
         axes.plot(race.seconds[:-1], values[:-1], color=colour, linestyle=dash, linewidth=width, label=called)
         axes.plot(race.seconds[-2:], values[-2:], color=colour, linestyle=":", linewidth=0.6)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fedclade.core.task import ACCURACY, Score
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import METRICS
 from fedclade.report.tables import NOTHING, tex
@@ -18,14 +19,14 @@ from fedclade.study import Comparison, against
 from fedclade.study.statistics import bootstrap_interval
 
 WORLD = ["population", "devices", "seed"]
-RANKED = "accuracy_mean"
-DIFFERENCES = ("accuracy_mean", "accuracy_min")  # told with the interval of their difference to one contender
+RANKED = "{score}_mean"
+DIFFERENCES = ("{score}_mean", "{score}_min")  # told with the interval of their difference to one contender
 OVERALL = (
     "groups_found",
     "adjusted_rand_index",
-    "accuracy_mean",
-    "accuracy_min",
-    "accuracy_gap",
+    "{score}_mean",
+    "{score}_min",
+    "{score}_gap",
     "rounds_to_groups",
     "seconds_to_groups",
     "simulated_seconds",
@@ -33,7 +34,7 @@ OVERALL = (
     "upload_bits",
     "downlink_bits",
 )
-BY_POPULATION = ("groups_found", "adjusted_rand_index", "accuracy_mean", "accuracy_min")
+BY_POPULATION = ("groups_found", "adjusted_rand_index", "{score}_mean", "{score}_min")
 
 
 @dataclass(frozen=True)
@@ -65,26 +66,35 @@ def all_runs(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
     return whole[["population", *(column for column in whole if column != "population")]]
 
 
-def leaderboard(runs: pd.DataFrame, other: str) -> list[Sheet]:
-    """Who came out how, over all populations and in each; best mean accuracy first."""
-    order = runs.groupby("contender")[RANKED].mean().sort_values(ascending=False, kind="stable").index.tolist()
+def leaderboard(runs: pd.DataFrame, other: str, score: Score = ACCURACY) -> list[Sheet]:
+    """Who came out how, over all populations and in each; best mean score first."""
+    order = (
+        runs.groupby("contender")[RANKED.format(score=score.name)]
+        .mean()
+        .sort_values(ascending=False, kind="stable")
+        .index.tolist()
+    )
     worlds = runs.drop_duplicates(WORLD)
     title = (
         f"All populations: means over {len(worlds)} worlds; in brackets the difference to {other} and its 95 % interval"
     )
-    columns = ["contender", *(METRICS[name].title for name in OVERALL), "revealed"]
-    overall = Sheet(title, columns, [_standing(runs, name, other) for name in order])
+    columns = ["contender", *(metric.title for metric in _metrics(OVERALL, score)), "revealed"]
+    overall = Sheet(title, columns, [_standing(runs, name, other, score) for name in order])
     places = list(dict.fromkeys(zip(runs["population"], runs["devices"], strict=True)))
-    return [overall, *(_by_population(runs, METRICS[name], order, places) for name in BY_POPULATION)]
+    return [overall, *(_by_population(runs, metric, order, places) for metric in _metrics(BY_POPULATION, score))]
 
 
-def _standing(runs: pd.DataFrame, contender: str, other: str) -> list[str]:
-    mine = runs[runs["contender"] == contender]
+def _metrics(names: Iterable[str], score: Score) -> list[Metric]:
+    return [METRICS[name.format(score=score.name)] for name in names]
+
+
+def _standing(runs: pd.DataFrame, contender: str, other: str, score: Score) -> list[str]:
+    mine, told_apart = runs[runs["contender"] == contender], _metrics(DIFFERENCES, score)
     cells = []
-    for name in OVERALL:
-        text = _mean(mine[name], METRICS[name])
-        if name in DIFFERENCES and contender != other:
-            text += _difference(runs, contender, other, METRICS[name])
+    for metric in _metrics(OVERALL, score):
+        text = _mean(mine[metric.name], metric)
+        if metric in told_apart and contender != other:
+            text += _difference(runs, contender, other, metric)
         cells.append(text)
     return [contender, *cells, ", ".join(sorted(set(mine["reveals"].dropna()))) or NOTHING]
 
@@ -122,8 +132,10 @@ def _difference(runs: pd.DataFrame, contender: str, other: str, metric: Metric) 
 
 def write_leaderboard(comparisons: Mapping[str, Comparison], out: Path) -> list[Sheet]:
     """``leaderboard.md`` and ``.tex``, and ``all-runs.csv`` to make them from again."""
-    runs = all_runs(comparisons)
-    sheets = leaderboard(runs, against(next(iter(comparisons.values())).config))
+    runs, sheets = all_runs(comparisons), list[Sheet]()
+    for score in dict.fromkeys(found.score for found in comparisons.values()):
+        alike = {name: found for name, found in comparisons.items() if found.score == score}
+        sheets += leaderboard(all_runs(alike), against(next(iter(alike.values())).config), score)
     for name, text in (
         ("all-runs.csv", runs.to_csv(index=False, lineterminator="\n")),
         ("leaderboard.md", _joined(sheet.markdown() for sheet in sheets)),

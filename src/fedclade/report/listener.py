@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fedclade.core.records import RoundRecord
 from fedclade.core.state import State
+from fedclade.core.task import ACCURACY, Score
 from fedclade.metrics import Metric
 
 
@@ -19,6 +20,7 @@ class Progress:
     done_before: int  # rounds done by earlier processes
     samples_per_second: float  # trained, by the wall clock
     metrics: Mapping[Metric, float]  # those of every round, where the round was evaluated
+    score: Score = ACCURACY  # what devices are scored by
 
 
 OnRound = Callable[[Progress], None]

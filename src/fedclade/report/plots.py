@@ -14,24 +14,28 @@ INK, SOFT, COMPUTE, WAIT, UPLOAD = "#1b1f24", "#59636e", "#9aa5b1", "#d5dae0", "
 
 
 def accuracy_figure(run: Run) -> Any:
-    """Accuracy round by round: mean, worst and best device under their own models, and under one model for all."""
-    seen = run.rounds.dropna(subset=["accuracy_mean"])
+    """The score round by round: mean, worst and best device under their own models, and under one model for all."""
+    score = run.score
+    seen = run.rounds.dropna(subset=[f"{score.name}_mean"])
     figure, mode = go.Figure(), "lines+markers" if len(seen) <= 12 else "lines"
     for column, name, line in (
-        ("accuracy_min", "worst device", {"color": INK, "width": 1}),
-        ("accuracy_max", "best device", {"color": INK, "width": 1}),
-        ("accuracy_mean", "mean device", {"color": INK, "width": 2.5}),
-        ("conventional_accuracy_mean", "one model for all, mean", {"color": SOFT, "dash": "dash"}),
-        ("conventional_accuracy_min", "one model for all, worst", {"color": SOFT, "dash": "dot"}),
+        (f"{score.name}_min", "worst device", {"color": INK, "width": 1}),
+        (f"{score.name}_max", "best device", {"color": INK, "width": 1}),
+        (f"{score.name}_mean", "mean device", {"color": INK, "width": 2.5}),
+        (f"conventional_{score.name}_mean", "one model for all, mean", {"color": SOFT, "dash": "dash"}),
+        (f"conventional_{score.name}_min", "one model for all, worst", {"color": SOFT, "dash": "dot"}),
     ):
-        fill = {"fill": "tonexty", "fillcolor": "rgba(27, 31, 36, 0.15)"} if column == "accuracy_max" else {}
+        fill = {"fill": "tonexty", "fillcolor": "rgba(27, 31, 36, 0.15)"} if column == f"{score.name}_max" else {}
         figure.add_scatter(x=seen["round"], y=seen[column], name=name, mode=mode, line=line, **fill)
     for node in run.read_tree().nodes.values():
         if node.split:
             figure.add_vline(node.split.round, line={"color": SOFT, "dash": "dot", "width": 1})
     ticks = {"dtick": 1} if run.rounds["round"].max() <= 12 else {}
     figure.update_xaxes(title="round", rangemode="tozero", **ticks)
-    figure.update_yaxes(title="accuracy", tickformat=".0%", rangemode="tozero")
+    if score.factor == 100:
+        figure.update_yaxes(title=score.title, tickformat=".0%", rangemode="tozero")
+    else:
+        figure.update_yaxes(title=score.title, range=[score.bottom(float(seen[f"{score.name}_min"].min())), 1.02])
     return figure
 
 

@@ -50,30 +50,31 @@ def write_run_figures(run: Run, folder: Path, round_: int = 1) -> list[Path]:
 
 
 def _painters(run: Run, round_: int) -> "Iterator[tuple[str, Callable[[Figure], None]]]":
-    yield "accuracy", partial(_accuracy, run)
+    yield run.score.name, partial(_score, run)
     yield f"timeline-round-{round_}", partial(_timeline, run, round_)
     yield "tree", partial(_tree, run)
-    yield "models", partial(paint_models, run.models, "")
+    yield "models", partial(paint_models, run.models, run.score, "")
 
 
-def _accuracy(run: Run, figure: "Figure") -> None:
+def _score(run: Run, figure: "Figure") -> None:
     """Mean, worst and best device round by round, and the one model for all; dotted lines are splits."""
-    seen, axes = run.rounds.dropna(subset=["accuracy_mean"]), figure.subplots()
+    name, axes = run.score.name, figure.subplots()
+    seen = run.rounds.dropna(subset=[f"{name}_mean"])
     dot = "." if len(seen) < 2 else None
-    axes.fill_between(seen["round"], seen["accuracy_min"], seen["accuracy_max"], color=COLOURS[0], alpha=0.2)
+    axes.fill_between(seen["round"], seen[f"{name}_min"], seen[f"{name}_max"], color=COLOURS[0], alpha=0.2)
     for column, colour, dash, label in (
-        ("accuracy_mean", COLOURS[0], "-", "own model: mean (band: worst to best)"),
-        ("conventional_accuracy_mean", COLOURS[3], "--", "one model for all: mean"),
-        ("conventional_accuracy_min", COLOURS[3], ":", "one model for all: worst"),
+        (f"{name}_mean", COLOURS[0], "-", "own model: mean (band: worst to best)"),
+        (f"conventional_{name}_mean", COLOURS[3], "--", "one model for all: mean"),
+        (f"conventional_{name}_min", COLOURS[3], ":", "one model for all: worst"),
     ):
         axes.plot(seen["round"], seen[column], color=colour, linestyle=dash, marker=dot, label=label)
     for node in run.read_tree().nodes.values():
         if node.split:
             axes.axvline(node.split.round, color="0.4", linewidth=0.6, linestyle=":")
     count_in_wholes(axes)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=run.score.bottom(float(seen[f"{name}_min"].min())))
     axes.set_xlabel("round")
-    axes.set_ylabel("accuracy")
+    axes.set_ylabel(run.score.title)
     figure.legend(loc="outside upper center", ncols=1 if figure.get_figwidth() < 5 else 2)
 
 

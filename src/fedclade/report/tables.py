@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedclade.core.task import Score
 from fedclade.metrics import Metric
-from fedclade.metrics.registry import TABLES
+from fedclade.metrics.registry import TABLES, table_title
 from fedclade.runs import write_beside
 from fedclade.study import Comparison, against, paired, spread
 
@@ -37,13 +38,16 @@ class ReadyTable:
 def tables(comparison: Comparison) -> list[ReadyTable]:
     """Means over seeds ± standard deviation, (3/5) where only so many seeds came to it; then the differences."""
     metrics = comparison.metrics
-    means = _ready(metrics, spread(comparison), "{name}", "{title}", "mean", _mean)
+    means = _ready(metrics, comparison.score, spread(comparison), "{name}", "{title}", "mean", _mean)
     note = f"{{title}}: difference to {against(comparison.config)}, seed by seed, with its 95 % interval"
-    return means + _ready(metrics, paired(comparison), "{name}-difference", note, "difference", _difference)
+    return means + _ready(
+        metrics, comparison.score, paired(comparison), "{name}-difference", note, "difference", _difference
+    )
 
 
 def _ready(
     metrics: Mapping[str, Metric],
+    score: Score,
     frame: pd.DataFrame,
     name: str,
     title: str,
@@ -66,7 +70,7 @@ def _ready(
     return [
         ReadyTable(
             name.format(name=table),
-            title.format(title=TABLES[table]),
+            title.format(title=table_title(table, score)),
             [metric.title for metric in columns],
             [(*key, [cell(key, metric) for metric in columns]) for key in who],
         )

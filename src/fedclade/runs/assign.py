@@ -37,7 +37,8 @@ class Placement:
     steps: tuple[Step, ...]
     leaf: str
     loss: float
-    accuracy: float
+    score: float
+    scored: str  # what the score is: accuracy, or r2
     images: int
     p_value: float  # of the leaf's model being no better than one that knows nothing
     model: Path  # the leaf's
@@ -90,7 +91,9 @@ def _walk(run: Run, local: Local, images: int) -> Placement:
     against = Compare(np.concatenate([models, nothing]), me, np.array([mine]), np.array([len(models)]), "train")
     _, guessing = against.run(local).test()
     file = run.folder / "models" / f"{leaf}.safetensors"
-    return Placement(tuple(steps), leaf, losses[leaf], float(everywhere.accuracy[mine]), images, guessing, file)
+    return Placement(
+        tuple(steps), leaf, losses[leaf], float(everywhere.score[mine]), local.task.score.name, images, guessing, file
+    )
 
 
 def _of_device(device: int | None, population: Population) -> Population:

@@ -18,6 +18,7 @@ import numpy as np
 from fedclade.core.errors import UserError, cannot
 from fedclade.core.objective import Objective
 from fedclade.core.records import EvaluationRecord, Event, RoundRecord
+from fedclade.core.task import Score
 from fedclade.metrics.outcome import Outcome, known
 from fedclade.runs.directory import checksum
 
@@ -31,22 +32,24 @@ CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, start_seconds REAL
     REAL, lower_bound_seconds REAL, makespan_ratio REAL, largest_latency_seconds REAL, broadcast_seconds REAL,
     asking_seconds REAL, deadline_seconds REAL, computed INTEGER, uploads INTEGER, missed INTEGER, lost INTEGER,
     clusters INTEGER, energy_joules REAL, accuracy_min REAL, accuracy_mean REAL, accuracy_max REAL,
-    conventional_accuracy_min REAL, conventional_accuracy_mean REAL, loss REAL, objective REAL, objective_best REAL);
+    conventional_accuracy_min REAL, conventional_accuracy_mean REAL, r2_min REAL, r2_mean REAL, r2_max REAL,
+    conventional_r2_min REAL, conventional_r2_mean REAL, loss REAL, objective REAL, objective_best REAL);
 CREATE TABLE IF NOT EXISTS clusters (round INTEGER, node TEXT, members INTEGER, heard INTEGER, mean_norm REAL,
     max_norm REAL, verdict TEXT, PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS uploads (round INTEGER, device INTEGER, aggregation_set INTEGER, subchannel INTEGER,
     predecessor INTEGER, ready_seconds REAL, start_seconds REAL, end_seconds REAL, snr REAL, rate_bps REAL,
     energy_joules REAL, missed INTEGER, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS evaluations (round INTEGER, device INTEGER, node TEXT, accuracy REAL, loss REAL,
-    conventional_accuracy REAL, PRIMARY KEY (round, device));
+    conventional_accuracy REAL, r2 REAL, conventional_r2 REAL, PRIMARY KEY (round, device));
 CREATE TABLE IF NOT EXISTS objectives (round INTEGER, node TEXT, loss REAL, best_round INTEGER, best_loss REAL,
     PRIMARY KEY (round, node));
 CREATE TABLE IF NOT EXISTS events (round INTEGER, kind TEXT, node TEXT, device INTEGER, detail TEXT);
 CREATE TABLE IF NOT EXISTS splits (round INTEGER, node TEXT, devices TEXT, likeness BLOB, PRIMARY KEY (round, node));
+CREATE TABLE IF NOT EXISTS scores (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS own_metrics (name TEXT PRIMARY KEY, facts TEXT);
 CREATE TABLE IF NOT EXISTS metrics (round INTEGER, name TEXT, value REAL, PRIMARY KEY (round, name));
-CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, member INTEGER, PRIMARY KEY (model,
-    device));
+CREATE TABLE IF NOT EXISTS models (model TEXT, device INTEGER, accuracy REAL, r2 REAL, member INTEGER,
+    PRIMARY KEY (model, device));
 CREATE TABLE IF NOT EXISTS checksums (name TEXT, round INTEGER, sha256 TEXT, PRIMARY KEY (name, round));
 """
 CHECKSUMS = "checksums"  # of the rows of each table and round; of the other tables as a whole, as round 0
@@ -203,17 +206,17 @@ def finite(value: float) -> float | None:
 # -------------------------------------------------------------------------------- a round as rows
 
 
-def rows_of_round(record: RoundRecord, clusters: int, by_device: bool = True) -> dict[str, list[Row]]:
+def rows_of_round(record: RoundRecord, clusters: int, score: Score, by_device: bool = True) -> dict[str, list[Row]]:
     """A round, after which there are so many clusters, as rows of its tables: table -> rows.
 
     Without ``by_device`` there are no uploads, and of the events that devices have only how many of each kind.
     """
     events = record.events if by_device else counted(record.events)
     return {
-        "rounds": [_round(record, clusters)],
+        "rounds": [_round(record, clusters, score)],
         "clusters": [{"round": record.round, **vars(cluster)} for cluster in record.clusters],
         "uploads": _uploads(record) if by_device else [],
-        "evaluations": [] if record.evaluation is None else _evaluations(record.round, record.evaluation),
+        "evaluations": [] if record.evaluation is None else _evaluations(record.round, record.evaluation, score),
         "objectives": [] if record.evaluation is None else _objectives(record.round, record.evaluation.objective),
         "events": [
             {
@@ -245,11 +248,11 @@ def counted(events: Sequence[Event]) -> list[Event]:
     return plain + [Event(kind, node, detail={"devices": count}) for (kind, node), count in of_devices.items()]
 
 
-def _round(record: RoundRecord, clusters: int) -> Row:
+def _round(record: RoundRecord, clusters: int, score: Score) -> Row:
     timeline, evaluation = record.timeline, record.evaluation
     objective = evaluation.objective if evaluation else None
-    accuracy = known(evaluation.accuracy) if evaluation else None
-    conventional = known(evaluation.conventional_accuracy) if evaluation else None
+    own = known(evaluation.score) if evaluation else None
+    one = known(evaluation.conventional_score) if evaluation else None
     return {
         "round": record.round,
         "start_seconds": record.start_seconds,
@@ -267,11 +270,11 @@ def _round(record: RoundRecord, clusters: int) -> Row:
         "lost": sum(event.kind == "lost" for event in record.events),
         "clusters": clusters,
         "energy_joules": record.energy_joules,
-        "accuracy_min": None if accuracy is None else float(accuracy.min()),
-        "accuracy_mean": None if accuracy is None else float(accuracy.mean()),
-        "accuracy_max": None if accuracy is None else float(accuracy.max()),
-        "conventional_accuracy_min": None if conventional is None else float(conventional.min()),
-        "conventional_accuracy_mean": None if conventional is None else float(conventional.mean()),
+        f"{score.name}_min": None if own is None else float(own.min()),
+        f"{score.name}_mean": None if own is None else float(own.mean()),
+        f"{score.name}_max": None if own is None else float(own.max()),
+        f"conventional_{score.name}_min": None if one is None else float(one.min()),
+        f"conventional_{score.name}_mean": None if one is None else float(one.mean()),
         "loss": None if objective is None else finite(objective.loss),
         "objective": None if objective is None else finite(objective.now),
         "objective_best": None if objective is None else finite(objective.least),
@@ -299,7 +302,7 @@ def _uploads(record: RoundRecord) -> list[Row]:
     ]
 
 
-def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
+def _evaluations(round_: int, evaluation: EvaluationRecord, score: Score) -> list[Row]:
     everyone = range(len(evaluation.node))
     asked = everyone if evaluation.asked is None else set(evaluation.asked.tolist())
     return [
@@ -307,9 +310,9 @@ def _evaluations(round_: int, evaluation: EvaluationRecord) -> list[Row]:
             "round": round_,
             "device": device,
             "node": node,
-            "accuracy": float(evaluation.accuracy[device]),
+            score.name: float(evaluation.score[device]),
             "loss": float(evaluation.loss[device]),
-            "conventional_accuracy": float(evaluation.conventional_accuracy[device]),
+            f"conventional_{score.name}": float(evaluation.conventional_score[device]),
         }
         for device, node in enumerate(evaluation.node)
         if device in asked
@@ -332,16 +335,16 @@ def _objectives(round_: int, objective: Objective | None) -> list[Row]:
 
 
 def rows_of_models(outcome: Outcome) -> list[Row]:
-    """Accuracy of every model on every device, and whether the device is one of those it was made for."""
+    """Score of every model on every device, and whether the device is one of those it was made for."""
     everyone = range(outcome.tree.device_count)
     made_for = {name: set(outcome.tree.members(name).tolist()) for name in outcome.tree.nodes}
     return [
         {
             "model": name,
             "device": device,
-            "accuracy": float(accuracy[device]),
+            outcome.scored.name: float(score[device]),
             "member": int(device in made_for.get(name, everyone)),  # the conventional model is for all
         }
-        for name, accuracy in outcome.accuracy_of.items()
+        for name, score in outcome.score_of.items()
         for device in (everyone if outcome.asked is None else outcome.asked.tolist())
     ]

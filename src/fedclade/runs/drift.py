@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedclade.core.arrays import Ints
+from fedclade.core.task import Score
 from fedclade.metrics.following import Following, following
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def groups_at_end(devices: Sequence[dict[str, Any]], events: Sequence[dict[str, 
     return {row["device"]: changed.get(row["device"], row["planted_group"]) for row in devices}
 
 
-def followed(events: "pd.DataFrame", evaluations: "pd.DataFrame", group: Ints) -> Following | None:
+def followed(events: "pd.DataFrame", evaluations: "pd.DataFrame", group: Ints, score: Score) -> Following | None:
     """From the tables of a run and the groups after the change; None where nothing changed."""
     changed = events[events["kind"] == "drifted"]
     if changed.empty:
@@ -29,5 +30,5 @@ def followed(events: "pd.DataFrame", evaluations: "pd.DataFrame", group: Ints) -
         group,
         by_round.index.to_numpy("int64"),
         by_round["node"].to_numpy().tolist(),
-        by_round["accuracy"].to_numpy("float64"),
+        by_round[score.name].to_numpy("float64"),
     )

@@ -15,6 +15,7 @@ from fedclade import config as configuration
 from fedclade.config import Config
 from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
+from fedclade.core.task import ACCURACY, SCORES, Score
 from fedclade.core.tree import Node, Tree
 from fedclade.metrics import Metric
 from fedclade.runs.database import TABLES, open_to_read, read_table
@@ -160,6 +161,12 @@ class Run:
         return self.table("devices")
 
     @property
+    def score(self) -> Score:
+        """What says how well devices are served, in columns of its name: accuracy, or R² (``r2``) of numbers."""
+        rows = self.rows("scores")
+        return SCORES[rows[0]["name"]] if rows else ACCURACY
+
+    @property
     def rounds(self) -> "pd.DataFrame":
         """One row a round: times, uploads, energy, accuracy."""
         return self.table("rounds")
@@ -214,7 +221,7 @@ class Run:
 
     @property
     def models(self) -> "pd.DataFrame":
-        """Accuracy of every model on every device: models × devices."""
+        """Accuracy, or R², of every model on every device: models × devices."""
         return self.table("models")
 
 

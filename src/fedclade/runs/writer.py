@@ -15,6 +15,7 @@ from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError, cannot
 from fedclade.core.records import RoundRecord
 from fedclade.core.state import BEST, State
+from fedclade.core.task import ACCURACY, Score
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.registry import summarise
 from fedclade.runs.checkpoint import LoadMethod, Saved, read_state, remove_old_states, write_state
@@ -82,6 +83,7 @@ class RunWriter:
 
     def __init__(self, folder: Path, lock: TextIO) -> None:
         self.folder, self._lock = folder, lock
+        self._score = ACCURACY
         try:
             self._db = open_to_write(folder / DATABASE)
         except UserError:
@@ -123,12 +125,14 @@ class RunWriter:
         with told(self.folder / DATABASE), self._db:
             yield self._db
 
-    def describe(self, devices: "pd.DataFrame", own: Sequence[Metric] = ()) -> None:
-        """Who the devices are, and which metrics the config names: one row each."""
+    def describe(self, devices: "pd.DataFrame", own: Sequence[Metric] = (), score: Score = ACCURACY) -> None:
+        """Who the devices are, and which metrics the config names, one row each; and what devices are scored by."""
+        self._score = score
         with self._transaction() as db:
-            for table in ("devices", "own_metrics"):
+            for table in ("devices", "own_metrics", "scores"):
                 empty(db, table)
             insert(db, "devices", devices.to_dict("records"))
+            insert(db, "scores", [{"name": score.name}])
             insert(db, "own_metrics", [{"name": m.name, "facts": json.dumps(m.to_json())} for m in own])
 
     def record(
@@ -144,7 +148,7 @@ class RunWriter:
         """
         values = [{"round": record.round, "name": name, "value": value} for name, value in (metrics or {}).items()]
         with self._transaction() as db:
-            for table, rows in rows_of_round(record, clusters, by_device).items():
+            for table, rows in rows_of_round(record, clusters, self._score, by_device).items():
                 insert(db, table, rows, record.round)
             insert(db, "metrics", values, record.round)
 

@@ -10,6 +10,7 @@ import pandas as pd
 from fedclade.config import Config
 from fedclade.core.arrays import Floats
 from fedclade.core.errors import UserError
+from fedclade.core.task import ACCURACY, Score
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import compared
 from fedclade.runs import Run
@@ -23,13 +24,13 @@ RACERS = ("min", "mean")  # what is raced: the worst device and the mean of all
 
 @dataclass(frozen=True)
 class Race:
-    """Accuracy against the simulated clock: means over seeds, as long as all of them go on.
+    """Accuracy, or R², against the simulated clock: means over seeds, as long as all of them go on.
 
     The last moment is the mean of the moments at which they ended, with the mean of what they had come to.
     """
 
     seconds: Floats
-    accuracy: dict[str, Floats]  # min, mean
+    score: dict[str, Floats]  # min, mean
 
     @property
     def end(self) -> float:
@@ -42,7 +43,7 @@ class Curves:
     """How one contender went at one K: means over seeds, and the first seed's norms and splits."""
 
     round: Floats
-    accuracy: dict[str, Floats]  # min, mean, max: means over seeds
+    score: dict[str, Floats]  # min, mean, max: means over seeds
     norm_round: Floats
     norms: dict[str, Floats]  # mean, max: the largest over the clusters, first seed
     split_rounds: list[int]  # first seed
@@ -58,9 +59,10 @@ class Comparison:
     frame: pd.DataFrame  # one row a finished run
     curves: dict[tuple[int, str], Curves]
     common: dict[int, float]  # per K, the last simulated second at which every run was still going on
-    abreast: dict[tuple[int, str], dict[str, float]]  # accuracy (min, mean) at that second, means over seeds
+    abreast: dict[tuple[int, str], dict[str, float]]  # score (min, mean) at that second, means over seeds
     first: dict[tuple[int, str], Run]  # the first finished seed of each
     metrics: dict[str, Metric]  # what is told of them, table by table
+    score: Score = ACCURACY  # what devices are scored by
 
     @property
     def sizes(self) -> list[int]:
@@ -75,15 +77,20 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
         raise UserError("no run of this comparison is finished yet")
     target = config.compare.target_accuracy
     rounds = {job: run.rounds for job, run in finished.items()}
-    metrics = compared({metric.name: metric for run in finished.values() for metric in run.own_metrics}.values())
+    scores = {run.score for run in finished.values()}
+    if len(scores) > 1:
+        raise UserError("these runs cannot be compared: some have devices with classes, others with numbers")
+    (score,) = scores
+    own = {metric.name: metric for run in finished.values() for metric in run.own_metrics}
+    metrics = compared(own.values(), score)
     rows = [
         {
             "devices": job.devices,
             "contender": job.contender,
             "seed": job.seed,
             **{name: run.summary.get(name) for name in metrics},
-            **_reached(rounds[job], target),
-            **_grouped(run, rounds[job]),
+            **_reached(rounds[job], target, score),
+            **_grouped(run, rounds[job], score),
             "reveals": run.summary.get("reveals"),
         }
         for job, run in finished.items()
@@ -99,10 +106,10 @@ def collect(config: Config, jobs: Sequence[Job]) -> Comparison:
             if seeds:
                 told = [rounds[job] for job in seeds]
                 first[devices, name] = finished[seeds[0]]
-                curves[devices, name] = _curves(told, finished[seeds[0]])
-                at_once = _over_time(told, np.array([common[devices]]))
+                curves[devices, name] = _curves(told, finished[seeds[0]], score)
+                at_once = _over_time(told, np.array([common[devices]]), score)
                 abreast[devices, name] = {part: float(values[0]) for part, values in at_once.items()}
-    return Comparison(config, names, frame, curves, common, abreast, first, metrics)
+    return Comparison(config, names, frame, curves, common, abreast, first, metrics, score)
 
 
 def _end(rounds: pd.DataFrame) -> "pd.Series[float]":
@@ -114,20 +121,20 @@ def _ended(rounds: pd.DataFrame) -> float:
     return float(_end(rounds).max()) if len(rounds) else 0.0
 
 
-def _evaluated(rounds: pd.DataFrame) -> pd.DataFrame:
-    return rounds.assign(end=_end(rounds)).dropna(subset=["accuracy_mean"])
+def _evaluated(rounds: pd.DataFrame, score: Score) -> pd.DataFrame:
+    return rounds.assign(end=_end(rounds)).dropna(subset=[f"{score.name}_mean"])
 
 
-def _reached(rounds: pd.DataFrame, target: float) -> dict[str, float | None]:
-    """When the devices' mean accuracy first was the target's."""
-    seen = _evaluated(rounds)
-    there = seen[seen["accuracy_mean"] >= target]
+def _reached(rounds: pd.DataFrame, target: float, score: Score) -> dict[str, float | None]:
+    """When the devices' mean score first was the target's."""
+    seen = _evaluated(rounds, score)
+    there = seen[seen[f"{score.name}_mean"] >= target]
     if there.empty:
         return {"rounds_to_target": None, "seconds_to_target": None}
     return {"rounds_to_target": float(there["round"].iloc[0]), "seconds_to_target": float(there["end"].iloc[0])}
 
 
-def _grouped(run: Run, rounds: pd.DataFrame) -> dict[str, float | None]:
+def _grouped(run: Run, rounds: pd.DataFrame, score: Score) -> dict[str, float | None]:
     """Whether the clusters end as exactly the planted groups, and from which round and second on they are."""
     planted = run.devices.set_index("device")["planted_group"]
     seen = run.evaluations
@@ -137,7 +144,7 @@ def _grouped(run: Run, rounds: pd.DataFrame) -> dict[str, float | None]:
     right = [at for at in exact if at > wrong]
     if not right:
         return {"groups_found": 0.0, "rounds_to_groups": None, "seconds_to_groups": None}
-    ended = _evaluated(rounds).set_index("round")["end"]
+    ended = _evaluated(rounds, score).set_index("round")["end"]
     return {"groups_found": 1.0, "rounds_to_groups": float(right[0]), "seconds_to_groups": float(ended[right[0]])}
 
 
@@ -151,42 +158,42 @@ def _same_groups(found: "pd.Series[str]", planted: "pd.Series[int]") -> bool:
     return len(pairs) == found.nunique() == planted.nunique()
 
 
-def _over_time(seeds: Sequence[pd.DataFrame], moments: Floats) -> dict[str, Floats]:
-    """Accuracies (min, mean) at some moments of the simulated clock: means over seeds."""
-    seen, ends = [_evaluated(rounds) for rounds in seeds], [_ended(rounds) for rounds in seeds]
+def _over_time(seeds: Sequence[pd.DataFrame], moments: Floats, score: Score) -> dict[str, Floats]:
+    """Scores (min, mean) at some moments of the simulated clock: means over seeds."""
+    seen, ends = [_evaluated(rounds, score) for rounds in seeds], [_ended(rounds) for rounds in seeds]
     times = [rounds["end"].to_numpy() for rounds in seen]
     return {
-        part: mean_over_time(times, [rounds[f"accuracy_{part}"].to_numpy() for rounds in seen], ends, moments)
+        part: mean_over_time(times, [rounds[f"{score.name}_{part}"].to_numpy() for rounds in seen], ends, moments)
         for part in RACERS
     }
 
 
-def _race(seeds: Sequence[pd.DataFrame]) -> Race:
+def _race(seeds: Sequence[pd.DataFrame], score: Score) -> Race:
     ends = [_ended(rounds) for rounds in seeds]
     moments = np.linspace(0.0, min(ends), GRID)
-    last = pd.concat([_evaluated(rounds).tail(1) for rounds in seeds])
+    last = pd.concat([_evaluated(rounds, score).tail(1) for rounds in seeds])
     return Race(
         np.append(moments, np.mean(ends)),
         {
-            part: np.append(values, last[f"accuracy_{part}"].mean())
-            for part, values in _over_time(seeds, moments).items()
+            part: np.append(values, last[f"{score.name}_{part}"].mean())
+            for part, values in _over_time(seeds, moments, score).items()
         },
     )
 
 
-def _curves(seeds: list[pd.DataFrame], first: Run) -> Curves:
-    seen = [_evaluated(rounds) for rounds in seeds]
+def _curves(seeds: list[pd.DataFrame], first: Run, score: Score) -> Curves:
+    seen = [_evaluated(rounds, score) for rounds in seeds]
     parts = ("min", "mean", "max")
-    by_round = pd.concat(seen).groupby("round")[[f"accuracy_{part}" for part in parts]].mean()
+    by_round = pd.concat(seen).groupby("round")[[f"{score.name}_{part}" for part in parts]].mean()
     largest = first.clusters.groupby("round")[["mean_norm", "max_norm"]].max()
 
     return Curves(
         by_round.index.to_numpy(np.float64),
-        {part: by_round[f"accuracy_{part}"].to_numpy() for part in parts},
+        {part: by_round[f"{score.name}_{part}"].to_numpy() for part in parts},
         largest.index.to_numpy(np.float64),
         {part: largest[f"{part}_norm"].to_numpy(np.float64) for part in ("mean", "max")},
         first.events.query("kind == 'split'")["round"].tolist(),
-        _race(seeds),
+        _race(seeds, score),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from fedclade.core.task import SCORES
 from fedclade.metrics import Metric
 from fedclade.study.statistics import bootstrap_interval
 from fedclade.study.summarise import Comparison
@@ -13,9 +14,9 @@ from fedclade.study.summarise import Comparison
 FEW_SEEDS = 5  # with fewer, even being ahead with every seed is weak evidence: it happens by chance once in 16 times
 # What is asked, of which metric, and whether more of it is better.
 QUESTIONS = (
-    ("Best on average", "accuracy_mean", True),
-    ("Best for the worst-served device", "accuracy_min", True),
-    ("First at {target:g} % on average", "seconds_to_target", False),
+    ("Best on average", "{score}_mean", True),
+    ("Best for the worst-served device", "{score}_min", True),
+    ("First at {target} on average", "seconds_to_target", False),
 )
 
 
@@ -50,7 +51,7 @@ class Verdict:
         """Who won, and with what."""
         if not self.winners:
             return "nobody"
-        return f"{' = '.join(self.winners)}: {self.metric.text(self.value)} {self._unit}"
+        return f"{' = '.join(self.winners)}: {self.metric.text(self.value)}{self._unit}"
 
     @property
     def why(self) -> str:
@@ -60,13 +61,19 @@ class Verdict:
             return "no contender came to it with every seed"
         if self.runner_up is None:
             return ("the same with every seed" if len(self.winners) > 1 else "nobody else to compare with") + out
-        more = "better" if self.metric.factor == 100 else "sooner"
-        unit = "points" if self.metric.factor == 100 else self._unit
-        return f"{self._amount(self.margin)} {unit} {more} than {self.runner_up}; {self.sure}{out}"
+        more = "better" if self.metric.scored else "sooner"
+        unit = (
+            (SCORES[self.metric.scored].points or f" {SCORES[self.metric.scored].title}")
+            if self.metric.scored
+            else " s"
+        )
+        return f"{self._amount(self.margin)}{unit} {more} than {self.runner_up}; {self.sure}{out}"
 
     @property
     def _unit(self) -> str:
-        return "%" if self.metric.factor == 100 else "s"
+        return (
+            (SCORES[self.metric.scored].unit or f" {SCORES[self.metric.scored].title}") if self.metric.scored else " s"
+        )
 
     def _amount(self, value: float, sign: str = "") -> str:
         return self.metric.text(value, "+" if sign else "")
@@ -74,12 +81,14 @@ class Verdict:
 
 def verdicts(comparison: Comparison) -> Iterator[Verdict]:
     """One for each number of devices and each question."""
+    score, wanted = comparison.score, comparison.config.compare.target_accuracy
+    target = f"{100 * wanted:g} %" if score.factor == 100 else f"{score.title} {wanted:g}"
     for devices in comparison.sizes:
         frame = comparison.frame[comparison.frame["devices"] == devices]
         for question, name, higher in QUESTIONS:
-            table = frame.pivot(index="seed", columns="contender", values=name)
-            asked = question.format(target=100 * comparison.config.compare.target_accuracy)
-            yield _judged(asked, devices, comparison.metrics[name], table, higher)
+            metric = comparison.metrics[name.format(score=score.name)]
+            table = frame.pivot(index="seed", columns="contender", values=metric.name)
+            yield _judged(question.format(target=target), devices, metric, table, higher)
 
 
 def _judged(question: str, devices: int, metric: Metric, table: pd.DataFrame, higher: bool) -> Verdict:

@@ -326,8 +326,8 @@ class _Check:
                 problem, optimum, rounds, [self.kept[r].one_model for r in rounds], np.array(single).T, beta
             ),
             decreasing=self._follow_decreasing(leaf, problem, optimum),
-            accuracy=float(accuracy.accuracy[members].mean()),
-            one_model_accuracy=float(accuracy.conventional_accuracy[members].mean()),
+            accuracy=float(accuracy.score[members].mean()),
+            one_model_accuracy=float(accuracy.conventional_score[members].mean()),
         )
 
     def _follow_decreasing(self, leaf: str, problem: LogisticProblem, optimum: Optimum) -> Curve:

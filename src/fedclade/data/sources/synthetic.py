@@ -8,6 +8,9 @@ u_k adds the same to the scores of all classes, so that α changes no label: wha
 have nothing in common. For groups that a clustering method can find there is ``population.synthetic_models = "group"``:
 the paper's IID data, x from N(0, Σ) and one W and b for all from N(0, 1), once for each group of
 ``incongruence.groups``.
+
+With ``population.synthetic_targets = "numbers"`` there are no classes: y is the first score of the same rule, w x + b,
+with noise from N(0, 0.1²) added to it.
 """
 
 import numpy as np
@@ -19,7 +22,7 @@ from fedclade.data.partition import device_sizes
 from fedclade.data.planted_groups import group_of_devices
 from fedclade.data.source import Source
 
-FEATURES, CLASSES = 60, 10
+FEATURES, CLASSES, NOISE = 60, 10, 0.1
 SAMPLES = 200  # of a device on average, unless population.samples says how many there are in all
 
 
@@ -37,9 +40,14 @@ def read(config: Config) -> Source:
         rules = [_rule(seed, device, population.synthetic_alpha) for device in everybody.tolist()]
         centers = np.stack([_center(seed, device, population.synthetic_beta) for device in everybody.tolist()])
     x = [_inputs(seed, device, size, centers[device]) for device, size in enumerate(sizes.tolist())]
-    y = [np.argmax(mine @ weights + bias, axis=1) for mine, (weights, bias) in zip(x, rules, strict=True)]
+    scores = [mine @ weights + bias for mine, (weights, bias) in zip(x, rules, strict=True)]
     device = np.repeat(everybody, sizes)
-    return Source(np.concatenate(x), np.concatenate(y), classes=CLASSES, device=device, group=group)
+    if population.synthetic_targets == "numbers":
+        noise = [generator(seed, "synthetic-noise", k).normal(0.0, NOISE, len(one)) for k, one in enumerate(scores)]
+        y = np.concatenate([one[:, 0] + more for one, more in zip(scores, noise, strict=True)])
+        return Source(np.concatenate(x), y, device=device, group=group)
+    y = np.concatenate([np.argmax(one, axis=1) for one in scores])
+    return Source(np.concatenate(x), y, classes=CLASSES, device=device, group=group)
 
 
 def _rule(seed: int, number: int, alpha: float) -> tuple[Floats, Floats]:

@@ -140,8 +140,8 @@ class Teller(Listener):
         heard, clusters = len(record.timeline.arrived), len(state.tree.leaves())
         line = f"Round {record.round}/{progress.rounds}: {heard} of {len(record.timeline.device)} heard"
         line += f", {clusters} clusters, {record.seconds:.1f} s"
-        if record.evaluation is not None and not np.isnan(record.evaluation.accuracy).all():
-            line += f", accuracy {np.nanmean(record.evaluation.accuracy):.3f}"
+        if record.evaluation is not None and not np.isnan(record.evaluation.score).all():
+            line += f", {progress.score.title} {np.nanmean(record.evaluation.score):.3f}"
         print("\n  ".join([line, *(self._told(event) for event in record.events if event.kind in TOLD)]), flush=True)
 
     def _told(self, event: Event) -> str:

@@ -58,7 +58,7 @@ class Present:
         return self._examiner.features(positions)
 
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
-        """For each image whether a model is right (1 or 0), and its loss."""
+        """For each image a model's score and its loss."""
         return self._examiner.scores(model, positions)
 
     def losses(self, models: Singles, positions: Ints) -> Floats:

@@ -47,7 +47,7 @@ class Net:
         self._standardised: torch.Tensor | None = None
         if not self._tokens and 4 * self._images.numel() <= STANDARDISED_BYTES:
             self._standardised = _standardised(self._images, self._scale, self._shift)
-        self._model, self._task = config.model, population.task
+        self._model, self.task = config.model, population.task
         self._targets, self.classes = targets_of(population.task), population.task.strata
         self._module = self._built(self._seed).to(self._device)
         if self._tokens and len(population.images):
@@ -72,7 +72,7 @@ class Net:
         return images.contiguous(memory_format=torch.channels_last)
 
     def _built(self, seed: int) -> nn.Module:
-        return build_model(self._model, self._shape, self._task.outputs, seed, self._tokens)
+        return build_model(self._model, self._shape, self.task.outputs, seed, self._tokens)
 
     def _load(self, model: Singles) -> torch.Tensor:
         """Put a model into the module; gives the vector that is there now."""
@@ -93,7 +93,7 @@ class Net:
 
     def labels(self, positions: Ints) -> Ints:
         """The classes of images, or which kind of numbers they have."""
-        return self._task.stratum(self._labels[positions].cpu().numpy())
+        return self.task.stratum(self._labels[positions].cpu().numpy())
 
     def features(self, positions: Ints) -> Singles:
         """Images as the model sees them, one flat row each."""

@@ -112,7 +112,11 @@ function mode(y) {
   return points < 2 ? "markers" : points <= 12 ? "lines+markers" : "lines";
 }
 const roundAxis = (last, extra) => axis({ title: "round", rangemode: "tozero", ...(last <= 12 ? { dtick: 1 } : {}), ...extra });
-const shareAxis = (extra) => axis({ title: "accuracy", tickformat: ".0%", rangemode: "tozero", ...extra });
+// What devices are scored by: accuracy, in percent, or R², which may be far below 0 where a model has learnt nothing yet.
+const scored = DATA.score, scoreFormat = scored.percent ? ".1%" : ".3f";
+const scoreText = (value) => (value === null || value === undefined ? "–" : scored.percent ? percent(value) : value.toFixed(3));
+const shareAxis = (extra) => axis({ title: scored.title, ...(scored.percent ? { tickformat: ".0%", rangemode: "tozero" }
+  : { autorangeoptions: { minallowed: -1, include: [0, 1] } }), ...extra });
 
 // One small panel for each name, side by side as far as there is room. `panel(name)` gives its traces and, if it has any,
 // its horizontal and vertical lines; all panels have the same axes.
@@ -243,15 +247,15 @@ const deviceAxis = (names, pixels = Math.min(screenWidth(), 1300) - (narrow() ? 
 // Models × devices, in a given order of the devices.
 function modelsHeatmap(models, order) {
   const names = [...models.names, "best per device"], devices = order.map((device) => `${device}`), many = crowded(order.length);
-  const z = models.accuracy.map((row) => order.map((device) => row[device])), dots = { x: [], y: [] };
-  z.push(order.map((device) => Math.max(...models.accuracy.map((row) => row[device]))));
+  const z = models.score.map((row) => order.map((device) => row[device])), dots = { x: [], y: [] };
+  z.push(order.map((device) => Math.max(...models.score.map((row) => row[device]))));
   models.names.forEach((name, i) => order.forEach((device) => {
     if (models.member[i][device] && name !== "conventional") { dots.x.push(`${device}`); dots.y.push(name); }
   }));
   return {
     traces: [
       { type: "heatmap", x: devices, y: names, z, zmin: 0, zmax: 1, colorscale: "Cividis",
-        hovertemplate: "model %{y} on device %{x}: %{z:.1%}<extra></extra>", colorbar: { tickformat: ".0%", thickness: 12 } },
+        hovertemplate: `model %{y} on device %{x}: %{z:${scoreFormat}}<extra></extra>`, colorbar: { tickformat: scored.percent ? ".0%" : ".2f", thickness: 12 } },
       { ...dots, mode: "markers", name: "made for this device", hoverinfo: "skip",
         marker: { color: "#ffffff", size: many ? 2 : narrow() ? 4 : 7, line: { color: "#000000", width: many ? 0 : 1.5 } } },
     ],

@@ -58,7 +58,7 @@ chart("abreast-chart", () => {
     " Full bar: the worst-served device. Pale: the mean of all. No bar: no round was over yet.";
   const found = here().map((name) => DATA.abreast[size()][name]);
   const bar = (part, fill) => ({
-    type: "bar", x: here(), y: found.map((each) => each[part]), hovertemplate: `%{x}: ${part === "min" ? "worst device" : "mean"} %{y:.1%}<extra></extra>`,
+    type: "bar", x: here(), y: found.map((each) => each[part]), hovertemplate: `%{x}: ${part === "min" ? "worst device" : "mean"} %{y:${scoreFormat}}<extra></extra>`,
     marker: { color: here().map((name) => look.get(name).colour + fill), line: { color: here().map((name) => look.get(name).colour), width: 1 } },
   });
   return { traces: [bar("mean", "55"), bar("min", "")], layout: {
@@ -91,18 +91,19 @@ const of = (metric, name, part) => sizes.map((devices) => metrics[metric].values
 const sizeAxis = () => axis({ type: "category" });
 const sizeNames = sizes.map((devices) => `K = ${devices}`);
 
+const unit = scored.percent ? " %" : "";
 chart("range-chart", () => ({
   traces: visible().flatMap((name) => {
-    const [low, middle, high] = ["min", "mean", "max"].map((part) => of(`accuracy_${part}`, name, "mean"));
+    const [low, middle, high] = ["min", "mean", "max"].map((part) => of(`${scored.name}_${part}`, name, "mean"));
     const { colour: color } = look.get(name);
-    const text = sizes.map((_, i) => `${name}: worst ${low[i]} %, mean ${middle[i]} %, best ${high[i]} %`);
+    const text = sizes.map((_, i) => `${name}: worst ${low[i]}${unit}, mean ${middle[i]}${unit}, best ${high[i]}${unit}`);
     const part = (from, to, fill) => ({
       type: "bar", name, offsetgroup: name, x: sizeNames, base: from, y: to.map((value, i) => value - from[i]),
       hovertext: text, hoverinfo: "text", marker: { color: fill, line: { color, width: 1 } },
     });
     return [part(low, middle, color), { ...part(middle, high, color + "55"), showlegend: false }];
   }),
-  layout: { height: 420, ...legend(), barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: "accuracy (%)", rangemode: "tozero" }) },
+  layout: { height: 420, ...legend(), barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: scored.title + (unit && " (%)"), rangemode: "tozero" }) },
 }));
 
 // One bar a contender and moment, at the chosen K.
@@ -111,7 +112,7 @@ function speed(id, unit, names) {
     traces: here().map((name) => {
       const cell = (metric) => metrics[metric].values[size()][name];
       return {
-        type: "bar", name, x: ["first split", "last split", "target accuracy"], y: names.map((metric) => cell(metric).mean),
+        type: "bar", name, x: ["first split", "last split", `target ${scored.title}`], y: names.map((metric) => cell(metric).mean),
         error_y: { type: "data", array: names.map((metric) => cell(metric).std ?? 0), thickness: 1.5, width: 3, color: css("--ink") },
         marker: { color: look.get(name).colour },
       };
@@ -120,12 +121,12 @@ function speed(id, unit, names) {
   }));
 }
 byId("speed-line").textContent = "Rounds, then simulated seconds, until the first split and until the last one, whether they were right or wrong, and " +
-  `until the devices' mean accuracy was ${percent(DATA.target)}. No bar: it never came to it.`;
+  `until the devices' mean ${scored.title} was ${scored.percent ? percent(DATA.target) : DATA.target}. No bar: it never came to it.`;
 speed("rounds-chart", "rounds", ["first_split_round", "last_split_round", "rounds_to_target"]);
 speed("seconds-chart", "simulated seconds", ["first_split_seconds", "last_split_seconds", "seconds_to_target"]);
 
 byId("metric").append(...Object.entries(metrics).map(([name, { title }]) => element("option", { value: name }, title)));
-byId("metric").value = "accuracy_gap";
+byId("metric").value = `${scored.name}_gap`;
 byId("metric").addEventListener("change", () => draw("metric-chart"));
 chart("metric-chart", () => {
   const metric = byId("metric").value;
@@ -144,7 +145,7 @@ byId("whose").append(...contenders.map((name) => element("option", { value: name
 byId("whose").addEventListener("change", () => draw("models-chart"));
 chart("models-chart", () => {
   const found = DATA.models[size()][byId("whose").value];
-  return found ? modelsHeatmap(found, whole(0, found.accuracy[0].length - 1)) : { traces: [], layout: { height: 200 } };
+  return found ? modelsHeatmap(found, whole(0, found.score[0].length - 1)) : { traces: [], layout: { height: 200 } };
 });
 
 // -------------------------------------------------------------------------------- tables

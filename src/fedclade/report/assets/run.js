@@ -65,7 +65,7 @@ chart("tree-chart", () => {
         (evidence.p_group !== undefined ? `: held-out images tell the groups apart (p = ${evidence.p_group.toExponential(0)})`
           : evidence.gap !== undefined ? `, similarity gap ${evidence.gap.toFixed(2)}` : "")
       : node.merged_into ? `<br>merged into ${node.merged_into}`
-      : `<br>worst ${percent(node.accuracy_min)}, mean ${percent(node.accuracy_mean)}`;
+      : `<br>worst ${scoreText(node.worst)}, mean ${scoreText(node.mean)}`;
     traces.push({
       x: [from, to], y: [y, y], mode: "lines", showlegend: false, hoverinfo: "text", text: facts + why,
       line: { width: 2 + 10 * node.members.length / K, color: nodeColour(node.name) },
@@ -111,17 +111,17 @@ table("tree-table", "Every model there ever was", treeColumns.filter(Boolean), t
     : node.stopped_round !== null ? `in use; stopped in round ${node.stopped_round}` : "in use; not stopped yet";
   const evidence = split ? split.evidence : {};
   const cosine = (value) => (value === undefined ? "" : { text: value.toFixed(3), sort: value });
-  const share = (value) => (value === null ? "" : { text: percent(value), sort: value });
+  const share = (value) => (value === null ? "" : { text: scoreText(value), sort: value });
   return [
     { nodes: [swatch, node.name], sort: node.name }, { text: spans(node.members), sort: node.members.length },
     node.planted, node.born_round, { text: fate, sort: split ? split.round : 1e9 },
     cosine(evidence.sim_within_min), cosine(evidence.sim_cross_max), cosine(evidence.gap),
     evidence.p_group === undefined ? "" : { text: evidence.p_group.toExponential(0), sort: evidence.p_group },
-    share(node.accuracy_min), share(node.accuracy_mean), share(node.accuracy_max),
+    share(node.worst), share(node.mean), share(node.best),
   ].filter((_, i) => treeColumns[i]);
 }));
 
-// -------------------------------------------------------------------------------- accuracy and norms
+// -------------------------------------------------------------------------------- scores and norms
 
 chart("accuracy-chart", () => {
   const seen = rounds.evaluated, x = seen.round.map(at);

@@ -13,7 +13,7 @@ const contenders = () => [...new Set(now.runs.map((run) => run.name))];
 function tilesOfRun(run) {
   return [
     { label: "Round", value: `${run.done} of ${run.rounds}`, why: run.state },
-    { label: "Accuracy", value: percent(last(run.curves.mean)), why: `mean of ${run.devices} devices; worst ${percent(last(run.curves.worst))}` },
+    { label: scored.title[0].toUpperCase() + scored.title.slice(1), value: scoreText(last(run.curves.mean)), why: `mean of ${run.devices} devices; worst ${scoreText(last(run.curves.worst))}` },
     { label: "Clusters", value: `${run.clusters}`, why: run.clusters === 1 ? "one model serves all" : "each with a model of its own" },
     { label: "Simulated time", value: duration(run.seconds), why: `of ${run.done} rounds` },
   ];
@@ -36,12 +36,12 @@ function tell() {
   byId("banner").textContent = quiet ? `Nothing new for ${duration(now.news_seconds)}. If it was stopped, go on with: ${now.resume}` : "";
   Object.assign(byId("bar"), { max: sum((run) => run.devices), value: sum((run) => run.share * run.devices) });
   showTiles(now.comparison ? tilesOfComparison() : tilesOfRun(first));
-  byId("accuracy-line").textContent = now.comparison ? "The mean accuracy of all devices, one line for each run."
-    : "Share of its own test images that a device's model names right.";
+  byId("accuracy-line").textContent = now.comparison ? `The mean ${scored.title} of all devices, one line for each run.`
+    : `Of each device, on its own test data: ${scored.meaning}.`;
   byId("runs-section").hidden = !now.comparison;
   if (now.comparison)
     table("runs-table", "", [{ name: "policy", words: true }, { name: "devices" }, { name: "seed" }, { name: "rounds" }, { name: "mean" }, { name: "worst" }, { name: "state", words: true }],
-      now.runs.map((run) => [run.name, run.devices, run.seed, `${run.done} of ${run.rounds}`, percent(last(run.curves.mean)), percent(last(run.curves.worst)), run.state]), false);
+      now.runs.map((run) => [run.name, run.devices, run.seed, `${run.done} of ${run.rounds}`, scoreText(last(run.curves.mean)), scoreText(last(run.curves.worst)), run.state]), false);
   byId("events-section").hidden = now.comparison || !first.events.length;
   if (!now.comparison) byId("events").replaceChildren(...[...first.events].reverse().map((text) => element("li", {}, text)));
 }
@@ -61,7 +61,7 @@ function linesOfComparison() {
     shown.add(run.name);
     return { x: run.curves[chosen()], y: run.curves.mean, mode: mode(run.curves.mean), name: run.name, legendgroup: run.name, showlegend,
       line: { color: colour(i), dash: dash(Math.floor(i / COLOURS.length)), width: 1.5 },
-      hovertemplate: `${run.name}, ${run.devices} devices, seed ${run.seed}: %{y:.1%}<extra></extra>` };
+      hovertemplate: `${run.name}, ${run.devices} devices, seed ${run.seed}: %{y:${scoreFormat}}<extra></extra>` };
   });
 }
 chart("accuracy-chart", () => ({

@@ -4,7 +4,7 @@ Python gathers the numbers, small and rounded; the page's own script draws them 
 file, or beside it where many runs share one folder.
 """
 
-from fedclade.report.page.run import RunPage, models_data, run_data, write_run_page
+from fedclade.report.page.run import RunPage, models_data, run_data, score_data, write_run_page
 from fedclade.report.page.shell import Json, made_from, packed, rounded, shared_folder, write_page
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "packed",
     "rounded",
     "run_data",
+    "score_data",
     "shared_folder",
     "write_page",
     "write_run_page",

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from fedclade.core.task import Score
 from fedclade.core.units import duration
-from fedclade.metrics.registry import METRICS
+from fedclade.metrics.registry import told_of
 from fedclade.report.page.shell import Json
 from fedclade.runs import Run
 
@@ -37,11 +38,12 @@ def _groups(run: Run, served: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     rand = run.summary["adjusted_rand_index"] if run.finished else None
     truth = "" if rand is None else "exactly the planted groups; " if rand == 1 else f"adjusted Rand index {rand:.2f}; "
     yield "Clusters found", str(len(tree.leaves())), truth + when
-    before, after = (_share(served[which].min()) for which in ("one", "own"))
+    score = run.score
+    before, after = (_short(score, served[which].min()) for which in ("one", "own"))
     if splits:
-        yield "Worst-served device", f"{before} → {after}", "accuracy under one model for all, and under its own"
+        yield "Worst-served device", f"{before} → {after}", f"{score.title} under one model for all, and under its own"
     else:
-        yield "Worst-served device", after, "accuracy under the one model"
+        yield "Worst-served device", after, f"{score.title} under the one model"
 
 
 def _cost(run: Run, devices: int) -> Iterator[tuple[str, str, str]]:
@@ -64,8 +66,9 @@ def saved_because(saved: int, spared: int) -> str:
     return "" if not min(spared, saved) else f", {few}" if spared >= saved else f"; {spared} of them {few}"
 
 
-def _share(value: float) -> str:
-    return "–" if pd.isna(value) else f"{100 * value:.0f} %"
+def _short(score: Score, value: float) -> str:
+    """Of a percentage no decimals."""
+    return "–" if pd.isna(value) else f"{100 * value:.0f} %" if score.factor == 100 else score.text(value)
 
 
 def numbers(run: Run) -> list[list[str]]:
@@ -80,6 +83,6 @@ def numbers(run: Run) -> list[list[str]]:
 
     return [
         [words(metric.title), metric.text(summary[metric.name]), words(metric.meaning)]
-        for metric in (*METRICS.values(), *run.own_metrics)
+        for metric in told_of(run.score, run.own_metrics)
         if metric.name in summary and metric.name not in unknown
     ]

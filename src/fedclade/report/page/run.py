@@ -7,6 +7,7 @@ import pandas as pd
 
 from fedclade.config import fields_of
 from fedclade.core.state import CONVENTIONAL, State
+from fedclade.core.task import Score
 from fedclade.core.tree import Tree
 from fedclade.metrics.fairness import jain
 from fedclade.report.listener import Listener
@@ -57,16 +58,17 @@ def run_data(run: Run) -> Json:
         "banner": f"Not finished: {len(rounds)} of {config.run.rounds} rounds so far."
         f" Refresh with: fedclade report {run.folder}",
         "tiles": tiles(run, each),
+        "score": score_data(run.score),
         "one_model": "trained on by everybody" if continued else "as it stood at the first split",
         "jain": jain(participation["uploads"].to_numpy(np.float64)),
         "epsilons": list(config.epsilons),
         "norm": config.norm_thresholds.norm,
-        "rounds": _rounds(rounds),
+        "rounds": _rounds(rounds, run.score),
         "clusters": _norms(run.clusters),
         "tree": _nodes(tree, each, devices),
         "splits": _splits(run, devices),
         "uploads": _uploads(uploads, len(rounds)),
-        "models": models_data(models),
+        "models": models_data(models, run.score),
         "devices": {
             "device": devices["device"].tolist(),
             "own": rounded(each["own"]),
@@ -99,17 +101,17 @@ def _norms(clusters: pd.DataFrame) -> Json:
 
 
 def served(run: Run) -> pd.DataFrame:
-    """One row a device: accuracy under its own model and under the one for all; empty before any evaluation."""
-    tree, models = run.read_tree(), run.models
+    """One row a device: score under its own model and under the one for all; empty before any evaluation."""
+    tree, models, score = run.read_tree(), run.models, run.score.name
     if len(models):
-        table = models.pivot(index="device", columns="model", values="accuracy")
+        table = models.pivot(index="device", columns="model", values=score)
         leaf_of = tree.leaf_of()
         own = {device: table.at[device, leaf_of[device]] for device in table.index}
         both = pd.DataFrame({"own": pd.Series(own).sort_index(), "one": table[CONVENTIONAL]})
         return both.reindex(run.devices["device"])  # of many devices, only a sample was evaluated
     seen = run.evaluations
     last = seen[seen["round"] == seen["round"].max()].set_index("device")
-    both = pd.DataFrame({"own": last["accuracy"], "one": last["conventional_accuracy"]})
+    both = pd.DataFrame({"own": last[score], "one": last[f"conventional_{score}"]})
     return both.reindex(run.devices["device"])
 
 
@@ -129,8 +131,14 @@ def _participation(uploads: pd.DataFrame, devices: int) -> pd.DataFrame:
     return table
 
 
-def _rounds(rounds: pd.DataFrame) -> Json:
-    evaluated = rounds.dropna(subset=["accuracy_mean"])
+def score_data(score: Score) -> Json:
+    """What the page's script must know of a score to show it."""
+    return {"title": score.title, "meaning": score.meaning, "percent": score.factor == 100}
+
+
+def _rounds(rounds: pd.DataFrame, score: Score) -> Json:
+    name = score.name
+    evaluated = rounds.dropna(subset=[f"{name}_mean"])
     return {
         "round": rounds["round"].tolist(),
         "seconds": rounded(rounds["seconds"]),
@@ -138,11 +146,11 @@ def _rounds(rounds: pd.DataFrame) -> Json:
         **{name: rounded(rounds[f"{name}_seconds"]) for name in ("makespan", "broadcast", "asking")},
         "evaluated": {
             "round": evaluated["round"].tolist(),
-            "min": rounded(evaluated["accuracy_min"]),
-            "mean": rounded(evaluated["accuracy_mean"]),
-            "max": rounded(evaluated["accuracy_max"]),
-            "one_min": rounded(evaluated["conventional_accuracy_min"]),
-            "one_mean": rounded(evaluated["conventional_accuracy_mean"]),
+            "min": rounded(evaluated[f"{name}_min"]),
+            "mean": rounded(evaluated[f"{name}_mean"]),
+            "max": rounded(evaluated[f"{name}_max"]),
+            "one_min": rounded(evaluated[f"conventional_{name}_min"]),
+            "one_mean": rounded(evaluated[f"conventional_{name}_mean"]),
         },
     }
 
@@ -163,9 +171,9 @@ def _node(node: Json, served: pd.DataFrame, devices: pd.DataFrame) -> Json:
             for name in ("name", "children", "members", "born_round", "stopped_round", "merged_into", "split")
         },
         "planted": ", ".join(f"{count} of group {group}" for group, count in planted.items()),
-        "accuracy_min": low,
-        "accuracy_mean": mean,
-        "accuracy_max": high,
+        "worst": low,
+        "mean": mean,
+        "best": high,
     }
 
 
@@ -205,15 +213,15 @@ def _uploads(uploads: pd.DataFrame, rounds: int) -> Json:
     }
 
 
-def models_data(models: pd.DataFrame) -> Json:
-    """Models × devices: accuracy and membership."""
+def models_data(models: pd.DataFrame, score: Score) -> Json:
+    """Models × devices: score and membership."""
     if models.empty:
-        return {"names": [], "accuracy": [], "member": []}
+        return {"names": [], "score": [], "member": []}
     names = [CONVENTIONAL, *sorted(set(models["model"]) - {CONVENTIONAL})]
-    accuracy = models.pivot(index="model", columns="device", values="accuracy").loc[names]
+    scores = models.pivot(index="model", columns="device", values=score.name).loc[names]
     member = models.pivot(index="model", columns="device", values="member").loc[names]
     return {
         "names": names,
-        "accuracy": [rounded(row) for row in accuracy.to_numpy()],
+        "score": [rounded(row) for row in scores.to_numpy()],
         "member": member.to_numpy().tolist(),
     }

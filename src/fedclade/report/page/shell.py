@@ -32,12 +32,19 @@ def filled(kind: str, data: Json, plotly: str) -> str:
     parts = {
         "TITLE": "fedclade",
         "STYLE": _asset("page.css"),
-        "BODY": _asset(f"{kind}.html"),
+        "BODY": _worded(_asset(f"{kind}.html"), data["score"]),
         "SCRIPT": _asset("common.js") + _asset(f"{kind}.js"),
         "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
         "PLOTLY": plotly,
     }
     return re.sub("@([A-Z]+)@", lambda mark: parts[mark[1]], _asset("page.html"))
+
+
+def _worded(body: str, score: Json) -> str:
+    """A page's text with what devices are scored by in it."""
+    for mark, word in (("score", score["title"]), ("meaning", score["meaning"])):
+        body = body.replace(f"@{mark}@", word).replace(f"@{mark.capitalize()}@", word[0].upper() + word[1:])
+    return body
 
 
 def _plotly(page: Path, share: Path | None) -> str:

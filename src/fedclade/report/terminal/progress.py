@@ -14,7 +14,7 @@ from rich.table import Table
 from fedclade.core.records import Event, RoundRecord
 from fedclade.core.units import duration
 from fedclade.report.listener import Listener, Progress
-from fedclade.report.terminal.words import percent, spans
+from fedclade.report.terminal.words import spans
 from fedclade.study import Job
 
 PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
@@ -155,8 +155,8 @@ def facts_of(progress: Progress) -> list[str]:
     record, leaves = progress.record, len(progress.state.tree.leaves())
     facts = []
     if record.evaluation is not None:
-        accuracy = record.evaluation.accuracy
-        facts.append(f"accuracy {percent(float(accuracy.mean()))}, worst {percent(float(accuracy.min()))}")
+        score, found = progress.score, record.evaluation.score
+        facts.append(f"{score.title} {score.text(found.mean())}, worst {score.text(found.min())}")
     facts.append("1 cluster" if leaves == 1 else f"{leaves} clusters")
     facts.append(f"simulated {duration(progress.state.seconds)}")
     facts.append(f"{progress.samples_per_second:,.0f} samples/s")

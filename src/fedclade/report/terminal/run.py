@@ -11,10 +11,11 @@ from rich.text import Text
 
 from fedclade.core.arrays import Floats
 from fedclade.core.state import CONVENTIONAL
+from fedclade.core.task import ACCURACY, Score
 from fedclade.core.units import duration
 from fedclade.metrics import Metric
 from fedclade.report.drift import drift_line
-from fedclade.report.terminal.words import percent, spans
+from fedclade.report.terminal.words import spans
 from fedclade.runs import Run
 from fedclade.runs.drift import groups_at_end
 
@@ -29,7 +30,7 @@ def show_placement(found: "Placement") -> Iterator[str]:
             f"{step.node}: to {step.chosen}, loss {step.loss:.3f} against {step.refused_loss:.3f} in {step.refused}"
             f" (p = {step.p_value:.1g})"
         )
-    right = f"loss {found.loss:.3f}, {percent(found.accuracy)} of {found.images} images right"
+    right = f"loss {found.loss:.3f}, {_scored(found)}"
     if not found.fits:
         yield (
             f"No model    fits these images: the nearest, of cluster {found.leaf}, is no better than guessing"
@@ -38,6 +39,13 @@ def show_placement(found: "Placement") -> Iterator[str]:
         return
     yield f"Cluster     {found.leaf}: {right}"
     yield f"Model       {found.model}"
+
+
+def _scored(found: "Placement") -> str:
+    """How well the nearest model serves the device."""
+    if found.scored == "accuracy":
+        return f"{ACCURACY.text(found.score)} of {found.images} images right"
+    return f"R² {found.score:.3f} on {found.images} samples"
 
 
 CLUSTERS, WIDTH = 12, 40  # shown, and columns of a list of devices, unless there are to be details
@@ -49,9 +57,9 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
     Without ``details`` it fits on a screen: a table ends after a dozen clusters, and a long list of devices is cut.
     """
     summary = run.summary
-    by_model = _accuracy_of(run)
+    score, by_model = run.score, _score_of(run)
     drift = map(Text, drift_line(run))
-    yield Group(*_facts_of(summary, run.real), *drift, *_losses(run), *_own(run.own_metrics, summary), Text())
+    yield Group(*_facts_of(summary, run.real, score), *drift, *_losses(run), *_own(run.own_metrics, summary), Text())
     yield _clusters(run, by_model, details)
     if not details and (more := len(run.leaves()) - CLUSTERS) > 0:
         yield Text(f"… and {more} more; fedclade show-run {run.folder} --details has all.\n")
@@ -63,17 +71,18 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
         yield problem(check_run(run))
 
 
-def _accuracy_of(run: Run) -> dict[str, Floats]:
-    """Each model's accuracy on every device."""
+def _score_of(run: Run) -> dict[str, Floats]:
+    """Each model's score on every device."""
     found: dict[str, Floats] = {}
+    name = run.score.name
     for row in run.rows("models"):
-        found.setdefault(row["model"], np.full(run.summary["devices"], np.nan))[row["device"]] = row["accuracy"]
+        found.setdefault(row["model"], np.full(run.summary["devices"], np.nan))[row["device"]] = row[name]
     return found
 
 
-def _spread(accuracy: Floats) -> tuple[float, float, float]:
+def _spread(score: Floats) -> tuple[float, float, float]:
     """The worst, the mean and the best of what is known; not a number where nothing is."""
-    there = accuracy[~np.isnan(accuracy)]
+    there = score[~np.isnan(score)]
     return (there.min(), there.mean(), there.max()) if len(there) else (np.nan,) * 3
 
 
@@ -88,13 +97,13 @@ def _clusters(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
     for name in ("cluster", "devices", "since round", "stopped", "worst", "mean", "best"):
         table.add_column(name, justify="left" if name in ("cluster", "devices") else "right")
     for leaf in run.leaves() if details else run.leaves()[:CLUSTERS]:
-        accuracy = by_model[leaf.name][list(leaf.devices)]
+        found = by_model[leaf.name][list(leaf.devices)]
         table.add_row(
             leaf.name,
             _named(list(leaf.devices), details),
             str(leaf.born_round),
             "not yet" if leaf.stopped_round is None else f"round {leaf.stopped_round}",
-            *map(percent, _spread(accuracy)),
+            *map(run.score.text, _spread(found)),
         )
     return table
 
@@ -122,8 +131,8 @@ def _groups(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
         table.add_row(
             *([name] if planted else []),
             _named(members, details),
-            *map(percent, (*before[:2], *after[:2])),
-            f"{100 * (after[0] - before[0]):+.1f}",
+            *map(run.score.text, (*before[:2], *after[:2])),
+            run.score.difference(after[0] - before[0], "+"),
         )
     return table
 
@@ -148,7 +157,7 @@ def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
         yield Text(f"{'Own metrics':<12}{told}")
 
 
-def _facts_of(summary: dict[str, object], real: bool) -> Iterator[Text]:
+def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[Text]:
     def number(name: str) -> float:
         value = summary[name]
         return float(value) if isinstance(value, int | float) else float("nan")  # of devices that are all gone
@@ -172,11 +181,15 @@ def _facts_of(summary: dict[str, object], real: bool) -> Iterator[Text]:
             else f"; splits in rounds {first[0]} to {last[0]} ({first[1]} to {last[1]})"
         )
     yield line("Groups", found)
+    jain = f"Jain of participation {number('jain_participation'):.3f}"
+    if summary.get("jain_accuracy") is not None:
+        even = f"{number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}"
+        jain = f"Jain of accuracy {even}"
     yield line(
         "Fairness",
-        f"accuracy {percent(number('accuracy_min'))} to {percent(number('accuracy_max'))}"
-        f" (gap {100 * number('accuracy_gap'):.1f} points), worst tenth {percent(number('accuracy_worst_tenth'))},"
-        f" Jain of accuracy {number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}",
+        f"{score.title} {score.text(number(f'{score.name}_min'))} to {score.text(number(f'{score.name}_max'))}"
+        f" (gap {score.difference(number(f'{score.name}_gap'))}{score.points}),"
+        f" worst tenth {score.text(number(f'{score.name}_worst_tenth'))}, {jain}",
     )
     clock, joules = ("measured", "energy unknown") if real else ("simulated", f"{number('energy_joules'):.3g} J")
     yield line(

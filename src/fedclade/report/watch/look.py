@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedclade.config import Config
 from fedclade.core.records import Event
+from fedclade.core.task import ACCURACY
 from fedclade.report.page import rounded
 from fedclade.report.terminal.progress import event_line
 from fedclade.runs import Run, read_config
@@ -23,7 +24,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class RunSeen:
-    """One run as it stands: rounds done, accuracy at every evaluation, and what happened.
+    """One run as it stands: rounds done, accuracy or R² at every evaluation, and what happened.
 
     ``curves`` has lists of equal length: round, seconds (simulated), mean, worst, one_mean (one model for all).
     """
@@ -39,6 +40,7 @@ class RunSeen:
     seconds: float
     curves: Mapping[str, Sequence[float | None]]
     events: tuple[str, ...]
+    score: str = ACCURACY.name  # what its curves are of
 
     def last(self, curve: str) -> float | None:
         """The latest value of a curve; None before the first evaluation."""
@@ -157,19 +159,20 @@ def _read(place: _Place) -> RunSeen:
         state="finished" if run.finished else going_on,
         clusters=int(rounds["clusters"].iloc[-1]) if len(rounds) else 1,
         seconds=seconds,
-        curves=_curves(rounds),
+        curves=_curves(rounds, run.score.name),
         events=tuple(_events(run)),
+        score=run.score.name,
     )
 
 
-def _curves(rounds: pd.DataFrame) -> dict[str, list[float | None]]:
-    evaluated = rounds.dropna(subset=["accuracy_mean"])
+def _curves(rounds: pd.DataFrame, score: str) -> dict[str, list[float | None]]:
+    evaluated = rounds.dropna(subset=[f"{score}_mean"])
     return {
         "round": evaluated["round"].tolist(),
         "seconds": rounded(evaluated["start_seconds"] + evaluated["seconds"]),
-        "mean": rounded(evaluated["accuracy_mean"]),
-        "worst": rounded(evaluated["accuracy_min"]),
-        "one_mean": rounded(evaluated["conventional_accuracy_mean"]),
+        "mean": rounded(evaluated[f"{score}_mean"]),
+        "worst": rounded(evaluated[f"{score}_min"]),
+        "one_mean": rounded(evaluated[f"conventional_{score}_mean"]),
     }
 
 

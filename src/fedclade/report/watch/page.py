@@ -9,8 +9,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fedclade.core.errors import UserError
+from fedclade.core.task import SCORES
 from fedclade.report.comparison import comparison_data
-from fedclade.report.page import Json, run_data
+from fedclade.report.page import Json, run_data, score_data
 from fedclade.report.page.shell import filled
 from fedclade.report.watch.look import Look, Watch
 from fedclade.runs import Run
@@ -109,6 +110,7 @@ def data_of(look: Look) -> Json:
     return {
         "name": look.folder.resolve().name,
         "comparison": look.comparison,
+        "score": score_data(SCORES[look.runs[0].score]),
         "runs": runs,
         "over": look.over,
         "left_seconds": look.left_seconds,

@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from fedclade.core.task import SCORES
 from fedclade.core.units import duration
 from fedclade.report.terminal.progress import ProgressLine
-from fedclade.report.terminal.words import percent
 from fedclade.report.watch.look import Look, RunSeen, Watch
 
 
@@ -60,9 +60,9 @@ def _shown(look: Look) -> RenderableType:
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for run in look.runs:
-        accuracy = (percent(run.last("mean")), percent(run.last("worst")))
+        scores = (SCORES[run.score].text(run.last(name)) for name in ("mean", "worst"))
         bar, count = ProgressBar(1.0, run.share, width=10), f"{run.done}/{run.rounds}"
-        table.add_row(run.name, str(run.devices), str(run.seed), bar, count, *accuracy, run.state)
+        table.add_row(run.name, str(run.devices), str(run.seed), bar, count, *scores, run.state)
     return table
 
 
@@ -72,4 +72,5 @@ def _left(look: Look) -> str:
 
 def _facts(run: RunSeen) -> str:
     clusters = "1 cluster" if run.clusters == 1 else f"{run.clusters} clusters"
-    return f"accuracy {percent(run.last('mean'))}, worst {percent(run.last('worst'))}, {clusters}"
+    score = SCORES[run.score]
+    return f"{score.title} {score.text(run.last('mean'))}, worst {score.text(run.last('worst'))}, {clusters}"
