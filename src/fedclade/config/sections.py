@@ -87,8 +87,8 @@ class PopulationConfig(Section):
 
     source: str = Field(
         "mnist5k",
-        description="mnist5k, digits, femnist, cifar10, synthetic, topics; an .npz, .csv or .parquet file, or a folder "
-        "with one of them for each device; 'hf:NAME', a Hugging Face data set; or "
+        description="mnist5k, digits, femnist, cifar10, mix, synthetic, topics; an .npz, .csv or .parquet file, or a "
+        "folder with one of them for each device; 'hf:NAME', a Hugging Face data set; or "
         "'package.module:function', see docs/how-to/own-data.md",
     )
     root: str | None = Field(None, description="folder of femnist/ and cifar10/; unset: $FEDCLADE_DATA, else ./data")
@@ -111,6 +111,12 @@ class PopulationConfig(Section):
         4.0, gt=0, description="a file or folder of data that would take more memory is refused before it is read"
     )
     devices: int = Field(20, ge=1, le=10_000_000, description="number of devices (K)")
+    mix: Annotated[tuple[str, ...], Relaxed] = Field(
+        ("mnist5k", "digits"),
+        min_length=2,
+        description="source 'mix': the data sets that devices have, each a pool of images; which of them a device "
+        "has is its planted group",
+    )
     synthetic_models: Literal["device", "group"] = Field(
         "device",
         description="source 'synthetic': every device has a rule and inputs of its own, or all devices of a group "
