@@ -187,7 +187,6 @@ def test_a_users_factory_gives_the_model_with_weights_from_the_seed():
 @pytest.mark.parametrize(
     ("attribute", "right"),
     [
-        ("normed", "has buffers (batch norm?), which devices cannot share; use group norm"),
         ("narrow", "gave (2, 9) for 2 samples, must give scores of shape (2, 10)"),
         ("no_module", "the factory gave a list, not a Module"),
         ("no_function", "must be a function of (shape, classes)"),

@@ -23,7 +23,7 @@ from fedclade.core.tree import ROOT, Node, Tree
 from fedclade.core.updates import HeldUpdates
 from fedclade.edge import Edge
 from fedclade.fleet.evaluation import evaluated, told_losses
-from fedclade.fleet.fleet import Arrival, Cost, Fleet
+from fedclade.fleet.fleet import Arrival, Cost, Fleet, held
 from fedclade.fleet.mishaps import mishaps, not_finite
 from fedclade.scheduling.planner import Plan, Planner, cluster_views, greedy_phase
 
@@ -40,7 +40,7 @@ class Server:
         """One round; None where it would not end within the time budget, and then nothing has changed."""
         begun, told = self._mustered(state)
         links = self.edge.observe(begun.round + 1)
-        fleet, new = self.fleet.at(links), np.arange(state.devices, begun.devices)
+        fleet, new = held(self.fleet, begun.kept).at(links), np.arange(state.devices, begun.devices)
         begun, placed, cost = self._placed(begun, new, fleet)
         plan = self._plan(begun, links)  # lines 2 to 8: who takes part, and when each uploads
         if plan.choose is None and self._beyond_budget(begun.seconds + plan.seconds):
@@ -55,6 +55,7 @@ class Server:
         arrival = arrival.without(too_large(begun, arrival, self.config))
         arrival = arrival.without(self.method.screen(begun, arrival))
         heard = self._heard(begun, arrival)
+        fleet = fleet if heard.kept is None else held(self.fleet, heard.kept).at(links)
         with self.stopwatch.measure("clustering"):
             decided = self.method.after_training(heard, arrival, fleet)  # lines 17 to 28: stop, split, move, merge
             after = self._carried_out(heard, decided, arrival)  # lines 16 and 29: average each cluster's model
@@ -165,6 +166,7 @@ class Server:
             participation=state.participation + counted,
             present_rounds=state.present_rounds + (1 if away is None else ~away),
             retry=arrival.lost,
+            kept=state.kept if arrival.kept is None else arrival.kept,
         )
 
     def _carried_out(self, heard: State, decided: Decisions, arrival: Arrival) -> State:
@@ -188,7 +190,7 @@ class Server:
         """One more round of conventional federated learning by everybody, off the clock."""
         if before.conventional is None or self.config.run.conventional == "frozen":
             return after
-        updates = self.fleet.train_all(after.round, before.conventional)
+        updates = held(self.fleet, before.kept).train_all(after.round, before.conventional)
         everyone = updates.devices
         sound = everyone[np.isfinite(updates.norms(everyone))]
         weights = after.samples[sound] / max(1, after.samples[sound].sum())
@@ -202,7 +204,7 @@ class Server:
         if state.round % self.config.run.evaluate_every and self.finished(state) is None:
             return state, None
         with self.stopwatch.measure("evaluation"):
-            found = evaluated(self.fleet, state, self.config.run)
+            found = evaluated(held(self.fleet, state.kept), state, self.config.run)
         return (state if found.objective is None else replace(state, best=found.objective.best)), found
 
     def _record(

@@ -20,11 +20,11 @@ from fedclade import config as configuration
 from fedclade.clustering import find_method
 from fedclade.config import Config
 from fedclade.core import machine
-from fedclade.core.arrays import Floats, Ints
+from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.random import generator
 from fedclade.core.records import EvaluationRecord, RoundRecord
-from fedclade.core.state import BEST, CONVENTIONAL, State
+from fedclade.core.state import BEST, CONVENTIONAL, LOCAL, State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT
 from fedclade.data import Population, Source, populate, read_source
@@ -34,9 +34,10 @@ from fedclade.data.poison import hostile_devices, poisoned
 from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer, LyingFleet
 from fedclade.fleet.evaluation import evaluated, models_by_devices, tuned_score
-from fedclade.fleet.fleet import Fleet
+from fedclade.fleet.fleet import Fleet, held
 from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.fleet import SimulatedFleet
+from fedclade.fleet.simulated.personal import kept_tensors
 from fedclade.fleet.simulated.trainer import StopRequested, Trainer
 from fedclade.metrics import Metric, Outcome
 from fedclade.metrics.following import Following
@@ -178,7 +179,7 @@ def _told(parts: Parts, state: State, record: RoundRecord) -> Mapping[Metric, fl
 
 def _result(parts: Parts, state: State, why: str, following: Following | None) -> Result:
     """What a finished run leaves behind: the devices are asked once more, about every model."""
-    fleet = parts.server.fleet
+    fleet = held(parts.server.fleet, state.kept)
     if fleet.simulated:
         fleet.muster(state.round)  # the round after it may have been begun in vain, with other data
     names, scores = models_by_devices(fleet, state, parts.config.run)
@@ -194,12 +195,26 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
             tuned_score=tuned_score(fleet, state, parts.config.run.fine_tune),
         ),
         ended_by=why,
-        tensors={name: fleet.named_tensors(model) for name, model in models.items()},
+        tensors=_tensors(parts, state, models),
         card=parts.model_card().metadata(),
         own=parts.metrics,
         machine=machine.facts(),
         wall=parts.server.stopwatch.summary(),
     )
+
+
+def _tensors(parts: Parts, state: State, models: Mapping[str, Singles]) -> dict[str, dict[str, Singles]]:
+    """Every model as named arrays. What stays on devices is in a file of its own, and in a model its members' mean."""
+    fleet, kept, patterns = parts.server.fleet, state.kept, parts.config.model.local
+    found = {name: fleet.named_tensors(model) for name, model in models.items()}
+    if kept is None:
+        return found
+    own = kept_tensors(found[ROOT], patterns, kept)
+    for name, tensors in found.items():
+        node = name.removeprefix(f"{BEST}/")
+        members = state.tree.members(node) if node in state.tree.nodes else np.arange(len(kept))
+        tensors |= {tensor: np.asarray(rows[members].mean(axis=0), np.float32) for tensor, rows in own.items()}
+    return {**found, LOCAL: own}
 
 
 def _outcome(

@@ -22,7 +22,7 @@ def test_each_device_has_images_of_one_set_and_the_set_is_its_group():
     assert (population.group.tolist(), source.x.shape[1:], source.x.dtype) == ([0] * 4 + [1] * 3, (1, 28, 28), np.uint8)
     sizes = np.bincount(source.device)
     assert sizes[:4].sum() == 5000
-    assert 3 * (1797 // 3) == sizes[4:].sum()
+    assert sizes[4:].sum() == 3 * (1797 // 3)
     digits = read_source(config(population={"source": "digits"}))
     one = source.x[source.device == 4][0]
     assert any(

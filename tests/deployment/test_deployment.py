@@ -272,9 +272,7 @@ def test_a_device_that_dies_while_training_holds_nobody_up_and_its_round_is_reco
     assert "report" in (run.folder / "config.toml").read_text()
 
 
-@pytest.mark.parametrize(
-    "told", [{"accuracy": [0.5]}, {"accuracy": ["x"], "loss": [0.1]}, {}, {"accuracy": 1, "loss": 1}]
-)
+@pytest.mark.parametrize("told", [{"score": [0.5]}, {"score": ["x"], "loss": [0.1]}, {}, {"score": 1, "loss": 1}])
 def test_nonsense_about_an_evaluation_is_no_evaluation(tmp_path, told):
     grid = grid_of()
     grid.nodes[103].faults[(ASK, "1")] = lambda message, context: Message(pack(told), reply_to=message)

@@ -241,7 +241,7 @@ def test_string_void_or_datetime_arrays_in_answers_cost_that_answer(question, ki
 @pytest.mark.parametrize("accuracy", [float("inf"), 1e308, -5.0, float("nan"), 1.5])
 def test_an_accuracy_of_inf_1e308_or_minus_5_is_no_answer_and_every_device_gets_its_model(tmp_path, accuracy):
     deployed, transport = deployment("run.rounds=1")
-    wrong = {"accuracy": np.array([accuracy]), "loss": np.array([1.0]), "samples": np.array([[10]])}
+    wrong = {"score": np.array([accuracy]), "loss": np.array([1.0]), "samples": np.array([[10]])}
     transport.faults[2, ASK, 1] = lambda: ({}, wrong)
     run = deployed.run(tmp_path / "run")
     assert deployed.deliver(run) == 6
@@ -252,7 +252,7 @@ def test_an_accuracy_of_inf_1e308_or_minus_5_is_no_answer_and_every_device_gets_
 
 @pytest.mark.parametrize("loss", [float("inf"), 1e308, -5.0])
 def test_a_loss_beyond_all_bounds_is_no_answer(loss):
-    wrong = {"accuracy": np.array([0.5]), "loss": np.array([loss]), "samples": np.array([[10]])}
+    wrong = {"score": np.array([0.5]), "loss": np.array([loss]), "samples": np.array([[10]])}
     value, incident = answered(lambda model: Evaluate(model[None], np.arange(6), np.zeros(6, int)), wrong)
     assert np.isnan(value.loss).tolist() == [k == 2 for k in range(6)]
     assert "unreadable: loss: must be" in incident

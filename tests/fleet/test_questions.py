@@ -287,7 +287,7 @@ def test_while_nobody_answered_nothing_is_known():
 
 
 REFUSED = (ValueError, KeyError, TypeError)
-GOOD_NUMBERS = {"accuracy": [0.5, 1.0], "loss": [2.0, 0.1], "samples": [10, 10]}
+GOOD_NUMBERS = {"score": [0.5, 1.0], "loss": [2.0, 0.1], "samples": [10, 10]}
 
 
 def as_arrays(numbers: dict) -> dict[str, np.ndarray]:
@@ -319,20 +319,20 @@ def test_a_right_evaluation_is_taken():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"accuracy": [0.5]},
-        {"accuracy": [0.5, 0.5, 0.5]},
+        {"score": [0.5]},
+        {"score": [0.5, 0.5, 0.5]},
         {"loss": [1.0]},
         {"samples": [1, 2, 3]},
-        {"accuracy": [], "loss": [], "samples": []},
-        {"accuracy": [0.5, 1.01]},
-        {"accuracy": [-0.01, 1.0]},
-        {"accuracy": [0.5, float("nan")]},
+        {"score": [], "loss": [], "samples": []},
+        {"score": [0.5, 1.01]},
+        {"score": [-0.01, 1.0]},
+        {"score": [0.5, float("nan")]},
         {"samples": [10, -1]},
         {"samples": [10, float("nan")]},
         {"samples": [10, float("inf")]},
         {"samples": [10, 1.5]},
-        {"accuracy": ["half", 1.0]},
-        {"accuracy": None},
+        {"score": ["half", 1.0]},
+        {"score": None},
         {"loss": 3.0},
         {"loss": [[1.0], [2.0]]},
     ],

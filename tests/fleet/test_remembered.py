@@ -31,7 +31,7 @@ def test_an_evaluation_known_already_is_not_made_again():
     assert asked.pairs == [[(0, 1.0), (1, 3.0), (2, 1.0)]]
     again = memory.answer(Evaluate(MODELS[::-1].copy(), DEVICES, np.array([1, 0, 1])), asked)
     assert len(asked.pairs) == 1
-    for name in ("accuracy", "loss", "samples"):
+    for name in ("score", "loss", "samples"):
         np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
     memory.answer(Evaluate(MODELS, DEVICES, np.array([0, 0, 0])), asked)
     memory.answer(Evaluate(MODELS, DEVICES, np.array([0, 1, 0]), "train"), asked)  # other images

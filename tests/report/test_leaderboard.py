@@ -11,7 +11,7 @@ def runs(**differing) -> pd.DataFrame:
     for population in ("a", "b"):
         for seed in (1, 2):
             for contender in ("none", "ours"):
-                row = dict.fromkeys(OVERALL, 1.0) | {
+                row = dict.fromkeys((name.format(score="accuracy") for name in OVERALL), 1.0) | {
                     "population": population,
                     "devices": 20,
                     "seed": seed,

@@ -60,7 +60,7 @@ def test_the_images_of_a_file_are_placed_where_their_device_is(device, channels,
     path = archive(tmp_path, **dict(zip(names, (images, population.labels[mine].astype(np.uint8)), strict=True)))
     found = placed(finished, "--data", path)
     assert (found["leaf"], found["images"]) == ("0.0" if device < 8 else "0.1", 20)
-    assert found["accuracy"] > 0.7
+    assert found["score"] > 0.7
 
 
 def test_a_file_of_a_devices_own_images_is_placed_as_the_device_is(finished, population, tmp_path):
@@ -194,7 +194,7 @@ def test_a_file_that_is_no_archive_is_refused_in_one_line(content, finished, tmp
 
 def test_an_array_that_is_no_archive_is_refused_in_one_line(finished, tmp_path):
     np.save(tmp_path / "mine.npy", IMAGES)
-    assert "must be an .npz file, a .csv file" in refusal("assign", finished, "--data", tmp_path / "mine.npy")
+    assert "must be an .npz, .csv or .parquet file" in refusal("assign", finished, "--data", tmp_path / "mine.npy")
 
 
 def test_a_place_for_the_copy_that_is_not_there_is_refused_in_one_line(finished, tmp_path):

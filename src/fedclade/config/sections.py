@@ -226,6 +226,11 @@ class ModelConfig(Section):
         description="mlp, cnn, cnn-large, alexnet, logistic, embedding-bag, or 'package.module:factory'; auto takes "
         "cnn for images of 16×16 or more, embedding-bag for token ids, mlp for all else",
     )
+    local: Annotated[tuple[str, ...], Relaxed] = Field(
+        (),
+        description="names of tensors that stay on each device, with * for anything: ['3.*'] keeps a layer (FedPer), "
+        "['*norm*'] what normalises (FedBN); empty: all are shared",
+    )
     hidden: int = Field(
         64, ge=1, le=100_000, description="width of the mlp's hidden layer, and of the embedding-bag's embeddings"
     )
@@ -770,6 +775,8 @@ class Config(Section):
                 list(self.incongruence.groups),
                 f"more groups than devices ({self.population.devices})",
             )
+        if self.model.local and self.population.redraw:
+            raise Complaint("model.local", list(self.model.local), "is not for devices that share images (redraw)")
         if self.population.partition == "writer" and self.incongruence.kind == "disjoint-classes":
             raise Complaint(
                 "incongruence.kind",

@@ -12,6 +12,7 @@ from fedclade.core.tree import Tree
 from fedclade.core.updates import HeldUpdates
 
 CONVENTIONAL = "conventional"
+LOCAL = "local"  # the file of what stays on each device, beside the models
 BEST = "best"  # what stands before a cluster's name in that of its best model
 
 
@@ -46,6 +47,7 @@ class State:
     uplink_bits: float = 0.0  # sent by the devices so far: updates, and answers of some size
     losses: Floats | None = None  # what each device last told of its training loss, NaN where nothing; None: not asked
     best: Mapping[str, Best] = field(default_factory=dict)  # of every cluster: its model of the best round
+    kept: Singles | None = None  # devices × numbers: tensors that stay on each device (model.local); None: none do
 
     @property
     def devices(self) -> int:

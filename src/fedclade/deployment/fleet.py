@@ -74,6 +74,10 @@ class DeployedFleet:
         """Itself: what an answer costs is measured."""
         return self
 
+    def holding(self, kept: Singles) -> Fleet:
+        """Itself: real devices keep what is theirs."""
+        return self
+
     # -------------------------------------------------------------------------------- training
 
     def carry_out(self, plan: Plan, serving: Serving) -> Arrival:

@@ -32,6 +32,10 @@ class AroundFleet:
         """As the fleet itself."""
         return self._fleet.at(links)
 
+    def holding(self, kept: Singles) -> Fleet:
+        """As the fleet itself."""
+        return self._fleet.holding(kept)
+
     def initial_model(self, variant: int = 0) -> Singles:
         """As the fleet itself."""
         return self._fleet.initial_model(variant)

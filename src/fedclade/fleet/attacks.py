@@ -158,6 +158,10 @@ class LyingFleet(AroundFleet):
         """As the fleet itself, with the same liars."""
         return LyingFleet(self._fleet.at(links), self._liars)
 
+    def holding(self, kept: Singles) -> Fleet:
+        """As the fleet itself, with the same liars."""
+        return LyingFleet(self._fleet.holding(kept), self._liars)
+
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """What is said, true or not; it costs the same."""
         answers = self._fleet.ask(question)

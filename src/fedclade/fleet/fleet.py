@@ -66,6 +66,7 @@ class Arrival:
     failed: Mapping[int, Trouble] = field(default_factory=dict)  # why a device missed the round, where that is known
     rejected: Mapping[int, str] = field(default_factory=dict)  # devices whose update cannot be used, and why
     incidents: tuple[str, ...] = ()  # what went wrong on the way and was mended
+    kept: Singles | None = None  # devices × numbers: what stays on each device (model.local); None: nothing does
 
     @property
     def heard(self) -> Ints:
@@ -115,6 +116,10 @@ class Fleet(Protocol):
         """The same fleet in a round with these links: so that answers can say what they cost."""
         ...
 
+    def holding(self, kept: Singles) -> "Fleet":
+        """The same fleet, each of whose devices keeps one row of numbers as tensors of its own (``model.local``)."""
+        ...
+
     def initial_model(self, variant: int = 0) -> Singles:
         """w0; another one for each variant."""
         ...
@@ -142,3 +147,8 @@ class Fleet(Protocol):
     def close(self) -> None:
         """Let go of processes and memory."""
         ...
+
+
+def held(fleet: Fleet, kept: Singles | None) -> Fleet:
+    """A fleet with what its devices keep between two rounds, where they keep anything."""
+    return fleet if kept is None else fleet.holding(kept)

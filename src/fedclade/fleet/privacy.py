@@ -59,7 +59,7 @@ class Private:
             mean, squares = means[:, 0].clip(-1.0, 1.0), (means[:, 1] + 0.5).clip(0.0, 1.0)
             return Paired(samples, mean, np.maximum(squares, mean**2))
         if isinstance(answer, Evaluation):
-            terms = np.stack([answer.accuracy, answer.loss / LOSS_MOST], axis=1)[:, :, None] - 0.5
+            terms = np.stack([answer.score.clip(0.0, 1.0), answer.loss / LOSS_MOST], axis=1)[:, :, None] - 0.5
             rows = [
                 self._cells(*row, 1.5) for row in zip(devices.tolist(), answer.samples[:, None], terms, strict=True)
             ]

@@ -6,6 +6,7 @@ One that comes with fedclade also tells its size, ``parameters(config, shape, cl
 ``build`` only: a round can be planned without waiting for torch.
 """
 
+from fnmatch import fnmatchcase
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,7 +29,8 @@ def build_model(config: ModelConfig, shape: Shape, classes: int, seed: int, toke
     """The module with its initial weights, which depend on the seed alone.
 
     A user's factory is called as ``factory(shape, classes)``. Its module takes a batch of samples, N × C × H × W, and
-    gives one score for every class, N × classes. ``tokens`` says whether samples are token ids instead of numbers.
+    gives one score for every class, N × classes, or the numbers that are wanted. One with several heads gives a tuple
+    of such parts. ``tokens`` says whether samples are token ids instead of numbers.
     """
     import torch
 
@@ -50,12 +52,22 @@ def fitted(config: ModelConfig, shape: Shape, tokens: bool) -> ModelConfig:
 
 
 def count_parameters(config: ModelConfig, shape: Shape, classes: int, tokens: bool = False) -> int:
-    """How many the module of ``build_model`` has; torch is needed for a user's own only."""
+    """How many numbers of a model travel: parameters and buffers of reals that are not kept on the devices.
+
+    Torch is needed for a user's own model, and where something is kept.
+    """
     config = fitted(config, shape, tokens)
     member = None if ":" in config.name else _member(config.name, tokens)
-    if member is not None and hasattr(member, "parameters"):
+    if member is not None and hasattr(member, "parameters") and not config.local:
         return int(member.parameters(config, shape, classes))
-    return sum(weights.numel() for weights in build_model(config, shape, classes, 0, tokens).parameters())
+    module = build_model(config, shape, classes, 0, tokens)
+    buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+    tensors = {**dict(module.named_parameters()), **buffers}
+    return sum(
+        tensor.numel()
+        for name, tensor in tensors.items()
+        if not any(fnmatchcase(name, pattern) for pattern in config.local)
+    )
 
 
 def _member(name: str, tokens: bool) -> ModuleType:
@@ -99,10 +111,17 @@ def _build_own(name: str, shape: Shape, classes: int, tokens: bool) -> "nn.Modul
     module = factory(shape, classes)
     if not isinstance(module, nn.Module):
         raise UserError(f"{where}: the factory gave a {type(module).__name__}, not a Module")
-    if any(True for _ in module.buffers()):
-        raise UserError(f"{where}: has buffers (batch norm?), which devices cannot share; use group norm")
     _try_out(module, where, torch.zeros(2, *shape, dtype=torch.long if tokens else torch.float32), classes)
     return module
+
+
+def outputs_of(module: "nn.Module", samples: "torch.Tensor") -> "torch.Tensor":
+    """What a module gives for samples; several heads are put side by side."""
+    import torch
+
+    found = module(samples)
+    joined: torch.Tensor = torch.cat(tuple(found), dim=1) if isinstance(found, tuple | list) else found
+    return joined
 
 
 def _try_out(module: "nn.Module", where: str, samples: "torch.Tensor", classes: int) -> None:
@@ -112,7 +131,7 @@ def _try_out(module: "nn.Module", where: str, samples: "torch.Tensor", classes: 
     module.eval()
     try:
         with torch.no_grad():
-            scores = module(samples)
+            scores = outputs_of(module, samples)
     except (RuntimeError, ValueError, IndexError) as error:
         reason = " ".join(str(error).split())
         kind = "token ids" if samples.dtype == torch.long else "samples"

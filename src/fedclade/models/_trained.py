@@ -18,7 +18,7 @@ from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
 from fedclade.core.task import Task
 from fedclade.data.source import standard_axes
-from fedclade.models import Shape, build_model
+from fedclade.models import Shape, build_model, outputs_of
 
 KEY = "fedclade"  # one entry of a file's metadata: several would be written in any order, and the same model must
 # give the same bytes
@@ -67,7 +67,9 @@ class TrainedModel(nn.Module):
         super().__init__()
         self.card = card
         self.model = build_model(ModelConfig(**card.architecture), card.input_shape, card.task.outputs, 0, card.tokens)
-        self.model.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in tensors.items()})
+        weights = {name: torch.from_numpy(np.array(values)) for name, values in tensors.items()}
+        uncounted = {name: buffer for name, buffer in self.model.named_buffers() if not buffer.is_floating_point()}
+        self.model.load_state_dict({**uncounted, **weights})
         per_input = standard_axes(card.input_shape)
         std, mean = (torch.tensor(values).reshape(per_input) for values in (card.std, card.mean))
         self.register_buffer("scale", 1.0 / (card.full_scale * std))
@@ -79,7 +81,7 @@ class TrainedModel(nn.Module):
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
         """The score of every class, of which the highest is the model's answer; or the numbers."""
         inputs = samples.long() if self.card.tokens else samples.float() * self.scale - self.shift
-        scores: torch.Tensor = self.model(inputs)
+        scores = outputs_of(self.model, inputs)
         return scores * self.unit + self.origin if self.card.task.numbers else scores
 
 

@@ -4,6 +4,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedclade.core.state import LOCAL
 from fedclade.report.page.headlines import lead, tiles
 from fedclade.report.page.run import served
 from fedclade.runs import Run
@@ -45,14 +46,17 @@ class OpenedRun(Run):
 
         return tree_figure(self)
 
-    def module(self, name: str) -> "TrainedModel":
+    def module(self, name: str, device: int | None = None) -> "TrainedModel":
         """A node's model, or the "conventional" one, as a torch module that takes samples as the devices store them.
 
-        It gives one score for every class, is in evaluation mode, and tells its shapes as ``.card``.
+        It gives one score for every class, or the numbers, is in evaluation mode, and tells its shapes as ``.card``.
+        Where tensors stay on the devices (``model.local``), it has those of a ``device``, or else their members' mean.
         """
         from fedclade.models._trained import ModelCard, TrainedModel
 
         tensors = self.model(name)
+        if device is not None:
+            tensors |= {tensor: rows[device] for tensor, rows in self.model(LOCAL).items()}
         return TrainedModel(ModelCard.of(self.model_metadata(name), str(self.folder / name)), tensors)
 
 

@@ -110,6 +110,8 @@ def _tensors(state: State) -> dict[str, np.ndarray]:
     tensors |= {f"{BEST}/{name}": best.model for name, best in state.best.items()}
     if state.conventional is not None:
         tensors["conventional"] = state.conventional
+    if state.kept is not None:
+        tensors["kept"] = state.kept
     return tensors
 
 
@@ -154,6 +156,7 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
         tree=Tree.from_json(facts["tree"], len(facts["last_heard"])),
         models=_named(tensors, "model/"),
         conventional=tensors.get("conventional"),
+        kept=tensors.get("kept"),
         memory=HeldUpdates.of(tensors["remembered"], tensors["memory"]),
         energy_joules=np.array(facts["energy_joules"]),
         method=load_method(facts["method"], _named(tensors, "method/")),

@@ -1,5 +1,6 @@
 """The simulated fleet: all goes as planned, but for uploads lost in a fade."""
 
+import copy
 from functools import partial
 from typing import Any, TypeVar
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
+from fedclade.core.errors import UserError
 from fedclade.core.links import Links
 from fedclade.core.random import generator
 from fedclade.core.state import Serving
@@ -20,6 +22,7 @@ from fedclade.fleet.privacy import Private
 from fedclade.fleet.questions import Evaluate, Examiner, Question
 from fedclade.fleet.remembered import EvaluationMemory
 from fedclade.fleet.simulated.drifting import Present
+from fedclade.fleet.simulated.personal import PersonalExaminer, PersonalTrainer, personal
 from fedclade.fleet.simulated.streamed import Recipe, StreamedUpdates
 from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.scheduling.planner import Plan
@@ -41,12 +44,15 @@ class SimulatedFleet:
         drift: Drift | None = None,
     ) -> None:
         """``drift`` says how the devices' data change; the trainer must know of it, too. None: they do not."""
-        self._config, self._trainer, self._edge, self._samples = config, trainer, edge, samples
+        self._config, self._edge, self._samples = config, edge, samples
+        self._trainer = trainer if not config.model.local else personal(trainer, config.model.local, len(samples))
         self._drift, self._rows = drift, None if drift is None else drift.rows(1)
         self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
         self.parameters, self.simulated = trainer.parameters, True
         self.keeps_updates = config.keeps_updates(trainer.parameters)
         self._round, self._drawn, self.private = 1, 0, Private(config.privacy.noise, self._noise_of)
+        if config.model.local and not self.keeps_updates:
+            raise UserError("model.local: is for as many devices as whole updates are kept of; see training.updates_gb")
 
     def muster(self, round_: int) -> Roster:
         """Everybody, always; some may hold other data than before."""
@@ -62,6 +68,13 @@ class SimulatedFleet:
     def at(self, links: Links) -> Fleet:
         """With a meter on the answers."""
         return Metered(self, self._edge, links, self._samples, self._config.training.epochs)
+
+    def holding(self, kept: Singles) -> Fleet:
+        """A fleet of the same parts."""
+        assert isinstance(self._trainer, PersonalTrainer)
+        other = copy.copy(self)
+        other._trainer = PersonalTrainer(self._trainer.trainer, self._trainer.local, kept)
+        return other
 
     def initial_model(self, variant: int = 0) -> Singles:
         """w0: depends on the seed alone."""
@@ -89,6 +102,7 @@ class SimulatedFleet:
             broadcast,
             lost,
             incidents=self._incidents(),
+            kept=self._trainer.after if isinstance(self._trainer, PersonalTrainer) else None,
         )
 
     def train_own(self, round_: int, models: Singles) -> Updates | None:
@@ -125,8 +139,12 @@ class SimulatedFleet:
         if self._rows is not None:
             examiner = Present(examiner, self._rows)
         value: Any
+        own = self._trainer if isinstance(self._trainer, PersonalTrainer) else None
+        if own is not None:
+            examiner = PersonalExaminer(examiner, own.local, own.kept)
         with self._stopwatch.measure("asking"):
-            if isinstance(question, Evaluate) and len(question.devices) <= REMEMBERED_ENTRIES:
+            known = isinstance(question, Evaluate) and len(question.devices) <= REMEMBERED_ENTRIES
+            if isinstance(question, Evaluate) and known and own is None:  # what devices keep changes models unseen
                 value = self._evaluations.answer(question, lambda unknown: self._answered(unknown, examiner))
             else:
                 value = self._answered(question, examiner)

@@ -13,11 +13,11 @@ from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed
 from fedclade.data import Population
 from fedclade.data.source import standard_axes
-from fedclade.fleet.simulated.kernels.flat import bind
+from fedclade.fleet.simulated.kernels.flat import bind, vector_tensors
 from fedclade.fleet.simulated.kernels.lean import compile_lean
 from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.fleet.told import Share
-from fedclade.models import build_model
+from fedclade.models import build_model, outputs_of
 
 # Images that are looked at together: as many as stay in the cache on their way through a net.
 LOOK_BATCH, LEAN_LOOK_BATCH = 256, 64
@@ -85,7 +85,7 @@ class Net:
             return self.initial.copy()
         seed = derived_seed(self._seed, "initial-model", variant)
         module = self._built(seed)
-        return torch.cat([parameter.detach().reshape(-1).float() for parameter in module.parameters()]).numpy()
+        return torch.cat([tensor.detach().reshape(-1).float() for tensor in vector_tensors(module).values()]).numpy()
 
     def positions(self, device: int, share: Share) -> Ints:
         """Where a share of a device's images lies."""
@@ -135,7 +135,7 @@ class Net:
         program, shape = self._program, images.shape[1:]
         if program is None or not self._lean_looks:
             whole = torch.split(images, LOOK_BATCH)
-            return lambda: torch.cat([self._module(batch) for batch in whole])
+            return lambda: torch.cat([outputs_of(self._module, batch) for batch in whole])
         turned = torch.split(images.flatten(1).t().contiguous(), LEAN_LOOK_BATCH, 1)
         return lambda: torch.cat([program.logits(batch, shape).clone() for batch in turned], 1).t()
 
@@ -146,14 +146,14 @@ class Net:
 
     def flat(self, tensors: Mapping[str, Singles]) -> Singles:
         """The inverse of ``named_tensors``."""
-        return np.concatenate([tensors[name].ravel() for name, _ in self._module.named_parameters()])
+        return np.concatenate([tensors[name].ravel() for name in vector_tensors(self._module)])
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""
         tensors, end = {}, 0
-        for name, parameter in self._module.named_parameters():
-            start, end = end, end + parameter.numel()
-            tensors[name] = model[start:end].reshape(tuple(parameter.shape)).copy()
+        for name, tensor in vector_tensors(self._module).items():
+            start, end = end, end + tensor.numel()
+            tensors[name] = model[start:end].reshape(tuple(tensor.shape)).copy()
         return tensors
 
 

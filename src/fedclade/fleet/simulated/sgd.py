@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
@@ -12,6 +13,7 @@ from fedclade.data import Population
 from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.net import Net, Step
+from fedclade.models import outputs_of
 
 
 class Local(Net):
@@ -24,6 +26,8 @@ class Local(Net):
     def __init__(self, config: Config, population: Population, step: Step) -> None:
         super().__init__(config, population, step)
         self.config = config.training
+        self._trained = sum(parameter.numel() for parameter in self._module.parameters())  # buffers follow them
+        self._least_batch = 2 if any(isinstance(layer, _BatchNorm) for layer in self._module.modules()) else 1
         dense = self._device.type == "cpu" and DenseStack.fits(self._module)
         training = config.training
         plain = not (training.momentum or training.weight_decay or training.proximal)
@@ -61,6 +65,8 @@ class Local(Net):
             torch.manual_seed(dropout_seed)
             for order in orders:
                 for batch in torch.split(torch.from_numpy(order).to(self._device), self.config.batch_size):
+                    if len(batch) < self._least_batch:  # batch norm has nothing to normalise one sample by
+                        continue
                     gradients(batch)
                     self._descend(start, rate, momentum)
 
@@ -69,7 +75,7 @@ class Local(Net):
 
         def gradients(batch: torch.Tensor) -> None:
             self._gradient.zero_()
-            self._targets.loss(self._module(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            self._targets.loss(outputs_of(self._module, images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
 
         return gradients
 
@@ -112,7 +118,7 @@ class Local(Net):
         if self.config.proximal:
             step.add_(self._weights - start, alpha=self.config.proximal)
         if self.config.weight_decay:
-            step.add_(self._weights, alpha=self.config.weight_decay)
+            step[: self._trained].add_(self._weights[: self._trained], alpha=self.config.weight_decay)
         if momentum is not None:
             step = momentum.mul_(self.config.momentum).add_(step)
         self._weights.add_(step, alpha=-rate)

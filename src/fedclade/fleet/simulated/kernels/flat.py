@@ -4,16 +4,24 @@ import torch
 from torch import nn
 
 
+def vector_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What a model is made of, in the order of its vector: parameters, then buffers of real numbers (batch norm's)."""
+    buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+    return {**dict(module.named_parameters()), **buffers}
+
+
 def bind(module: nn.Module, channels_last: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Rebind the parameters and their gradients as views of two new flat vectors: weights and gradient.
+
+    Buffers of real numbers follow the parameters; their gradient stays 0, and layers write into them as they train.
 
     With ``channels_last`` the kernels of convolutions lie in memory as oneDNN likes them, so the vectors are in another
     order than usual; the third value is that order: ``weights == usual[order]``. None where it is the usual one.
     """
-    parameters = list(module.parameters())
-    shapes = [parameter.shape for parameter in parameters]
+    tensors = vector_tensors(module)
+    shapes = [tensor.shape for tensor in tensors.values()]
     turned = [channels_last and len(shape) == 4 for shape in shapes]
-    usual = torch.cat([parameter.detach().reshape(-1).float() for parameter in parameters])
+    usual = torch.cat([tensor.detach().reshape(-1).float() for tensor in tensors.values()])
     places = torch.split(torch.arange(len(usual)), [shape.numel() for shape in shapes])
     order = torch.cat(
         [
@@ -24,10 +32,14 @@ def bind(module: nn.Module, channels_last: bool = False) -> tuple[torch.Tensor, 
     weights = usual[order]
     gradient = torch.zeros_like(weights)
     end = 0
-    for parameter, shape, turn in zip(parameters, shapes, turned, strict=True):
+    for (name, tensor), shape, turn in zip(tensors.items(), shapes, turned, strict=True):
         start, end = end, end + shape.numel()
-        parameter.data = _view(weights[start:end], shape, turn)
-        parameter.grad = _view(gradient[start:end], shape, turn)
+        if isinstance(tensor, nn.Parameter):
+            tensor.data = _view(weights[start:end], shape, turn)
+            tensor.grad = _view(gradient[start:end], shape, turn)
+        else:
+            owner, _, leaf = name.rpartition(".")
+            module.get_submodule(owner).register_buffer(leaf, _view(weights[start:end], shape, turn))
     return weights, gradient, order if any(turned) else None
 
 
