@@ -30,7 +30,7 @@ def outcome(noise: float, seed: int, overrides: list[str]) -> tuple[int, float, 
     leaf_of, names = state.tree.leaf_of(), sorted(state.models)
     everyone = np.arange(state.devices)
     asked = Evaluate(stack(state.models, names), everyone, index(leaf_of, names))
-    accuracy = asked.run(experiment.trainer.examiner).accuracy
+    accuracy = asked.run(experiment.trainer.examiner).score
     answers = max(experiment.server.fleet.private.answers.values(), default=0)  # type: ignore[attr-defined]
     experiment.trainer.close()
     found = float(adjusted_rand_score(experiment.population.group, leaf_of))

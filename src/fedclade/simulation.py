@@ -49,6 +49,7 @@ from fedclade.report.opened import OpenedRun
 from fedclade.report.page import RunPage, write_run_page
 from fedclade.runs import REPORT, Result, RunWriter, differences, free_folder, read_config, take_lock
 from fedclade.runs.drift import followed
+from fedclade.runs.inputs import check_inputs
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
 from fedclade.scheduling.constraints import check_plan
 from fedclade.scheduling.preview import PlannedRound
@@ -458,6 +459,7 @@ class Experiment:
         model = fitted(self.config.model, *self.population.sample)
         chosen_config = self.config.model_copy(update={"training": training, "model": model})
         writer = RunWriter.create(folder, chosen_config, overwrite)
+        check_inputs(folder, chosen_config)
         heard_by = _with_calls(on_round, listeners)
         return record_run(self, writer, server.initial_state(), heard_by, self._stop_requested)
 
@@ -469,6 +471,7 @@ class Experiment:
         if run.finished:
             return with_page(run)
         self.config = run.config
+        check_inputs(run.folder, run.config)
         server, _ = self.server, self.metrics  # shows what is wrong with them before anything is written
         writer, state, spent = RunWriter.reopen(run.folder, server.initial_state(), server.method.load)
         self._stopwatch.add(spent)

@@ -309,6 +309,10 @@ class _Small:
         """The panel."""
         return Roster(self.state.samples)
 
+    def holding(self, kept: Singles) -> Fleet:
+        """The same: its fleet has it."""
+        return self
+
     def initial_model(self, variant: int = 0) -> Singles:
         """Not for a panel."""
         raise NotImplementedError("a panel makes no models of its own")

@@ -66,6 +66,8 @@ class Deployment:
     @cached_property
     def server(self) -> Server:
         """Algorithm 1. The method is told of no planted groups: more devices may come, and theirs are not known."""
+        if self.config.model.local:
+            raise UserError("model.local: is for simulated devices; real ones share all tensors of a model")
         return Server(self.config, self.fleet, self._edge, find_method(self.config), self._stopwatch)
 
     @cached_property

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedclade.core.arrays import Floats
+from fedclade.core.task import ACCURACY
 from fedclade.metrics.metric import metric
 from fedclade.metrics.outcome import Outcome
 
@@ -70,17 +71,17 @@ def accuracy_tuned_min(outcome: Outcome) -> float | None:
     return None if outcome.tuned_score is None else float(outcome.known_score(which="tuned_score").min())
 
 
-@metric("accuracy_error", "error of the mean (%)", factor=100, decimals=2, table=None, figure=None)
+@metric("accuracy_error", "error of the mean (%)", scored="accuracy", factor=100, decimals=2, table=None, figure=None)
 def accuracy_error(outcome: Outcome) -> float | None:
     """Standard error of the mean accuracy, where only a sample of every cluster's devices was evaluated."""
-    if outcome.asked is None:
+    if outcome.asked is None or outcome.scored != ACCURACY:
         return None
     variance = 0.0
     for leaf in outcome.tree.leaves():
         members = np.array(leaf.devices, dtype=np.int64)
-        seen = outcome.accuracy[np.intersect1d(members, outcome.asked)]
+        seen = outcome.score[np.intersect1d(members, outcome.asked)]
         if len(seen) > 1:
-            weight, left = len(members) / len(outcome.accuracy), 1.0 - len(seen) / len(members)
+            weight, left = len(members) / len(outcome.score), 1.0 - len(seen) / len(members)
             variance += weight**2 * left * float(seen.var(ddof=1)) / len(seen)
     return float(np.sqrt(variance))
 

@@ -5,6 +5,7 @@
     .fedclade      the mark of a directory that fedclade made: only in such a one --overwrite deletes anything
     config.toml    the whole effective config
     machine.json   the processor and the libraries that the run was begun with
+    inputs.json    SHA-256 of the data and trace files that the config names, if it names any
     run.db         SQLite, one transaction a round: devices, rounds, clusters, uploads, evaluations, objectives, events,
                    splits (the cosines that decided), models; metrics and own_metrics of the config's own
     state/         the last checkpoint: state.json names a safetensors file and its SHA-256, and has one itself

@@ -22,6 +22,7 @@ MARK = ".fedclade"
 LOCK = ".lock"
 CONFIG = "config.toml"
 MACHINE = "machine.json"
+INPUTS = "inputs.json"
 DATABASE = "run.db"
 STATE = "state"
 MODELS = "models"
@@ -32,7 +33,7 @@ REPORT = "report.html"
 REAL_DEVICES = "devices.json"  # only in runs of real devices
 # All that fedclade writes into a run's directory, but for the mark and the lock.
 OWN_FILES = (
-    *(CONFIG, MACHINE, MANIFEST, SUMMARY, REPORT, "failure.txt"),
+    *(CONFIG, MACHINE, INPUTS, MANIFEST, SUMMARY, REPORT, "failure.txt"),
     *(DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal"),
     *(REAL_DEVICES, "messages.jsonl", "latencies.csv"),
     *(f"{STATE}/state.json", f"{STATE}/round-*.safetensors"),

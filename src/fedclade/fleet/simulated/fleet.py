@@ -101,7 +101,7 @@ class SimulatedFleet:
             cost,
             broadcast,
             lost,
-            incidents=self._incidents(),
+            incidents=_taken(self._trainer.incidents),
             kept=self._trainer.after if isinstance(self._trainer, PersonalTrainer) else None,
         )
 
@@ -148,7 +148,7 @@ class SimulatedFleet:
                 value = self._evaluations.answer(question, lambda unknown: self._answered(unknown, examiner))
             else:
                 value = self._answered(question, examiner)
-        return Answers(value, Cost.nothing(len(self._samples)), self._incidents())
+        return Answers(value, Cost.nothing(len(self._samples)), _taken(self._trainer.incidents))
 
     def _answered(self, question: Question[Answer], examiner: Examiner) -> Answer:
         return self.private.run(question, examiner) if self._config.privacy.noise else question.run(examiner)
@@ -158,11 +158,6 @@ class SimulatedFleet:
         self._drawn += 1
         return generator(self._config.run.seed, "privacy", self._round, device, self._drawn)
 
-    def _incidents(self) -> tuple[str, ...]:
-        told = tuple(self._trainer.incidents)
-        self._trainer.incidents.clear()
-        return told
-
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """A flat model as named arrays."""
         return self._trainer.named_tensors(model)
@@ -170,3 +165,10 @@ class SimulatedFleet:
     def close(self) -> None:
         """End worker processes."""
         self._trainer.close()
+
+
+def _taken(incidents: list[str]) -> tuple[str, ...]:
+    """What is in a list, which is empty then."""
+    told = tuple(incidents)
+    incidents.clear()
+    return told
