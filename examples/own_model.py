@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Residual(nn.Module):
-    """A convolution whose output is added to its input. Group norm, because batch norm's buffers cannot be shared."""
+    """A convolution whose output is added to its input; group norm needs no statistics of batches."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

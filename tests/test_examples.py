@@ -197,3 +197,10 @@ def test_the_function_that_the_docs_show_gives_devices_without_a_truth(tmp_path,
     refused = refusal(*command, "--set", "population.devices=20", "--out", "other")
     assert refused == "fedclade: population.devices = 20: source my_sensors:readings gives 3 devices; set 3"
     assert refused in (DOCS / "own-data.md").read_text("utf-8")
+
+
+def test_the_hugging_face_set_is_found_to_be_wired_in_two_ways(tmp_path):
+    assert "`python hugging_face_in_python.py`" in (EXAMPLES / "README.md").read_text("utf-8")
+    words = [sys.executable, str(EXAMPLES / "hugging_face_in_python.py")]
+    told = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert sorted(line.split()[1:] for line in told.splitlines()) == [list("0123"), list("4567")]
