@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", default=["mean", "trimmed-mean"], choices=RULES)
     parser.add_argument("--honest-answers", action="store_true", help="without the runs in which they lie as well")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="fields of the config that are changed")
     words = parser.parse_args()
     lies = (False,) if words.honest_answers else (False, True)
     attacks = [(kind, lie) for kind in words.attacks for lie in lies if kind != "none" or lie]
@@ -120,7 +121,7 @@ def main() -> None:
     for population in words.populations:
         for method in words.methods:
             for rule in words.rules:
-                for row in rows(population, method, rule, attacks, [f"run.seed={words.seed}"]):
+                for row in rows(population, method, rule, attacks, [f"run.seed={words.seed}", *words.overrides]):
                     print("| " + " | ".join(row) + " |", flush=True)
 
 

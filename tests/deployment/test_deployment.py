@@ -163,6 +163,14 @@ def test_a_device_that_does_not_answer_a_survey_costs_its_own_opinion_only(tmp_p
     assert run.summary["uploads"] == 18
 
 
+def test_devices_add_noise_to_their_answers_where_the_config_says_so(tmp_path):
+    settings = {**SETTINGS, **CROSS_EVALUATION, "privacy.noise": 0.1, "run.rounds": 1}
+    run = deploy(grid_of(), {**settings, "out": str(tmp_path / "run")})
+    assert "gave no answer" not in incidents(run)
+    tenths = 10 * run.evaluations["accuracy"].to_numpy()  # each device has ten test images
+    assert (np.abs(tenths - np.round(tenths)) > 1e-6).sum() >= 4
+
+
 def test_at_most_as_many_uploads_as_sub_channels_are_on_their_way(tmp_path):
     grid = grid_of()
     deploy(grid, {**SETTINGS, **TWO_AT_ONCE, "run.rounds": 1, "out": str(tmp_path / "run")})

@@ -139,7 +139,11 @@ class CrossEvaluationConfig(Section):
         0.5, gt=0, le=1, description="share of either cluster that must be asked about a merger"
     )
     harm_gainers: float = Field(
-        0.05, ge=0, lt=1, description="share of those asked, at most, whom a harmful device's training helps"
+        0.05,
+        ge=0,
+        lt=1,
+        description="share of those asked, at most, whom a harmful device's training helps, as they say; 0.25 where a "
+        "fifth may lie: then a group that small is left out, too, until it is split off",
     )
     harm_asked: int = Field(4, ge=1, description="devices asked, at least, before one is called harmful")
     harm_surveys: int = Field(3, ge=1, description="surveys in a row that must say so; then its update is left out")
