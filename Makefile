@@ -40,8 +40,6 @@ test-no-avx: export MKL_ENABLE_INSTRUCTIONS = SSE4_2
 test-no-avx: export OPENBLAS_CORETYPE = Nehalem
 test-no-avx: export NPY_DISABLE_CPU_FEATURES = X86_V3 X86_V4 AVX512_ICL AVX512_SPR
 
-# What is tried with a hundred examples on this processor is tried with twenty as if on others.
-test-avx2 test-no-avx: export FEDCLADE_EXAMPLES = 20
 test-avx2 test-no-avx: .venv/installed
 	$(BIN)/python -m pytest $(NUMERICAL)
 

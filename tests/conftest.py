@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-settings.register_profile("fedclade", deadline=None, max_examples=int(os.environ.get("FEDCLADE_EXAMPLES", "100")))
+settings.register_profile("fedclade", deadline=None, max_examples=100)
 settings.load_profile("fedclade")
 
 
