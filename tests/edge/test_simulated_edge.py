@@ -188,7 +188,8 @@ def test_cycles_per_sample_are_called_out():
 
 
 def test_links_that_carry_nothing_are_counted():
-    edge = edge_of(devices=3, path_gain_db=-4000.0)  # 10^-400 is 0 in floating point
+    nothing = EdgeConfig().model_copy(update={"path_gain_db": -4000.0})  # 10^-400 is 0 in floating point
+    edge = SimulatedEdge(Config().model_copy(update={"edge": nothing}), np.full(3, 100), 28 * 28 * 8, PARAMETERS)
     links = edge.observe(1)
     assert np.isinf(links.upload_seconds).all()
     assert not links.reachable.any()

@@ -61,7 +61,7 @@ def test_stops_are_told(tmp_path):
 
 
 def test_rejected_updates_are_told(tmp_path):
-    shown = progress(tmp_path / "run", "training.learning_rate=1e38", "run.rounds=1")
+    shown = progress(tmp_path / "run", "training.learning_rate=1e24", "model.name=mlp", "run.rounds=1")
     for device in range(6):
         assert f"round 1: rejected the update of device {device}: not finite" in shown
 
