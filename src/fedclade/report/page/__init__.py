@@ -4,8 +4,8 @@ Python gathers the numbers, small and rounded; the page's own script draws them 
 file, or beside it where many runs share one folder.
 """
 
-from fedclade.report.page.run import RunPage, models_data, run_data, score_data, write_run_page
-from fedclade.report.page.shell import Json, made_from, packed, rounded, shared_folder, write_page
+from fedclade.report.page.run import RunPage, models_data, run_data, write_run_page
+from fedclade.report.page.shell import Json, made_from, packed, rounded, score_data, shared_folder, write_page
 
 __all__ = [
     "Json",

@@ -13,7 +13,7 @@ from fedclade.metrics.fairness import jain
 from fedclade.report.listener import Listener
 from fedclade.report.page.headlines import lead, numbers, tiles
 from fedclade.report.page.large import large_data
-from fedclade.report.page.shell import Json, made_from, packed, rounded, shared_folder, write_page
+from fedclade.report.page.shell import Json, made_from, packed, rounded, score_data, shared_folder, write_page
 from fedclade.runs import Run
 from fedclade.runs.problem import check_run
 
@@ -129,11 +129,6 @@ def _participation(uploads: pd.DataFrame, devices: int) -> pd.DataFrame:
     table = times.mean().reindex(range(devices))
     table["uploads"] = times.size().reindex(range(devices), fill_value=0)
     return table
-
-
-def score_data(score: Score) -> Json:
-    """What the page's script must know of a score to show it."""
-    return {"title": score.title, "meaning": score.meaning, "percent": score.factor == 100}
 
 
 def _rounds(rounds: pd.DataFrame, score: Score) -> Json:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedclade.core.task import Score
 from fedclade.runs import remove_leftovers, write_beside
 
 DIGITS = 5  # of a number on the page
@@ -38,6 +39,11 @@ def filled(kind: str, data: Json, plotly: str) -> str:
         "PLOTLY": plotly,
     }
     return re.sub("@([A-Z]+)@", lambda mark: parts[mark[1]], _asset("page.html"))
+
+
+def score_data(score: Score) -> Json:
+    """What a page must know of a score to show it."""
+    return {"title": score.title, "meaning": score.meaning, "percent": score.factor == 100}
 
 
 def _worded(body: str, score: Json) -> str:

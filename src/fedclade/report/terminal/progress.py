@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedclade.core.records import Event, RoundRecord
 from fedclade.core.units import duration
+from fedclade.metrics.outcome import known
 from fedclade.report.listener import Listener, Progress
 from fedclade.report.terminal.words import spans
 from fedclade.study import Job
@@ -155,7 +156,7 @@ def facts_of(progress: Progress) -> list[str]:
     record, leaves = progress.record, len(progress.state.tree.leaves())
     facts = []
     if record.evaluation is not None:
-        score, found = progress.score, record.evaluation.score
+        score, found = progress.score, known(record.evaluation.score)
         facts.append(f"{score.title} {score.text(found.mean())}, worst {score.text(found.min())}")
     facts.append("1 cluster" if leaves == 1 else f"{leaves} clusters")
     facts.append(f"simulated {duration(progress.state.seconds)}")
