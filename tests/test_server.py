@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedclade import UserError
 from fedclade.core.records import ClusterRecord, Event, RoundRecord
 from fedclade.core.state import State
-from fedclade.fleet.evaluation import models_by_devices, tuned_accuracy
+from fedclade.fleet.evaluation import models_by_devices, tuned_score
 from fedclade.fleet.fleet import Cost, Roster
 from fedclade.fleet.simulated.fleet import SimulatedFleet
 from fedclade.fleet.trouble import Trouble
@@ -118,11 +118,11 @@ def test_devices_may_train_their_clusters_model_on_by_themselves_before_the_last
     server = make(LINE, "clustering.method=none", pull=lambda round_: 0.5)
     state, _ = play(server, 1)
     w = float(state.models["0"][0])
-    once, twice = (tuned_accuracy(server.fleet, state, times) for times in (1, 2))
+    once, twice = (tuned_score(server.fleet, state, times) for times in (1, 2))
     targets = np.array([2, 4, -3, -3])
     np.testing.assert_allclose(once, 1 / (1 + np.abs(targets - w) / 2), rtol=1e-5)  # halfway to their targets
     np.testing.assert_allclose(twice, 1 / (1 + np.abs(targets - w) / 4), rtol=1e-5)
-    assert tuned_accuracy(server.fleet, state, 0) is None
+    assert tuned_score(server.fleet, state, 0) is None
 
 
 def test_devices_unheard_at_a_split_go_to_the_child_their_last_update_is_closest_to_but_are_not_averaged():

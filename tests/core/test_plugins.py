@@ -37,5 +37,5 @@ def test_a_near_miss_is_suggested_and_anything_else_lists_what_is_known():
 
 def test_the_members_of_a_package_have_the_names_that_users_write():
     found = members("fedclade.data.sources")
-    assert sorted(found) == ["cifar10", "digits", "femnist", "mnist5k", "synthetic", "topics"]  # and no _folders
+    assert sorted(found) == ["cifar10", "digits", "femnist", "mix", "mnist5k", "synthetic", "topics"]  # and no _folders
     assert found["digits"] == "fedclade.data.sources.digits"

@@ -128,7 +128,7 @@ def test_a_devices_folder_has_a_file_to_train_on_and_one_to_test(tmp_path):
 @pytest.mark.parametrize(
     ("files", "right"),
     [
-        ({}, "holds no .npz or .csv files; must hold one for each device"),
+        ({}, "holds no .npz, .csv or .parquet files; must hold one for each device"),
         ({"train.npz": {}}, "is the folder of one device (train.npz); must hold one file or folder for each"),
         ({"a.npz": {"x": X[:, :3]}, "b.npz": {}}, "device b: x is float32 of C×H×W = 1×1×5, must be float32 of C×H×W"),
         ({"a.npz": {}, "b.npz": {"y": Y[:3]}}, "device b: y has shape (3,), must be (12,)"),
@@ -235,8 +235,8 @@ def test_a_table_of_few_bytes_that_would_need_much_memory_is_refused(tmp_path):
 
 def test_what_is_not_there_or_of_another_kind_is_refused(tmp_path):
     assert refused(tmp_path / "nowhere.npz") == "there is no such file or folder"
-    (tmp_path / "data.parquet").write_bytes(b"PAR1")
-    assert refused(tmp_path / "data.parquet") == "must be an .npz file, a .csv file or a folder of these"
+    (tmp_path / "data.xls").write_bytes(b"any")
+    assert refused(tmp_path / "data.xls") == "must be an .npz, .csv or .parquet file, or a folder of these"
 
 
 def test_a_name_of_a_built_in_source_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):

@@ -218,7 +218,7 @@ def test_an_unknown_source_suggests_the_near_one():
     line = error_line(read_source, config(population={"source": "mnist5"}))
     assert line.startswith("population.source = \"mnist5\": no such source; did you mean 'mnist5k'?")
     line = error_line(read_source, config(population={"source": "zzz"}))
-    assert "known: cifar10, digits, femnist, mnist5k" in line
+    assert "known: cifar10, digits, femnist, mix, mnist5k" in line
 
 
 # -------------------------------------------------------------------------------- mistakes

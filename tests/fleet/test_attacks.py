@@ -158,7 +158,7 @@ def test_liars_answer_the_reverse_and_others_the_truth(honest):
     assert (lied.misfit[(survey.samples == 0)[:, None].repeat(2, axis=1)] == 0).all()
     evaluation = Evaluate(models, EVERYBODY, ONE_MODEL).run(honest.examiner)
     lied = reversed_by(liars, evaluation)
-    np.testing.assert_array_equal(lied.accuracy[liars], 1 - evaluation.accuracy[liars])
+    np.testing.assert_array_equal(lied.score[liars], 1 - evaluation.score[liars])
     np.testing.assert_array_equal(lied.loss[~liars], evaluation.loss[~liars])
     assert np.argsort(lied.loss[liars]).tolist() == np.argsort(-evaluation.loss[liars]).tolist()
     for answer in (survey, evaluation, truth, CutOpinion(truth, truth)):

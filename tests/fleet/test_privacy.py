@@ -84,7 +84,7 @@ def test_a_noisy_answer_is_still_one_that_the_server_can_read(trainer, noise):
         # right or wrong, and a loss: b = 1 + 1/4 + 1/4, so max(4 · 1/2, 2 · 3/2) = 3
         (
             Evaluation(np.full(400, 0.5), np.full(400, LOSS_MOST / 2), np.full(400, 100)),
-            lambda a: a.accuracy,
+            lambda a: a.score,
             math.sqrt(3) / 100,
         ),
     ],
