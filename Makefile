@@ -76,7 +76,7 @@ bench-scale: .venv/installed
 dist: .venv/installed
 	$(BIN)/python -m hatchling build
 
-# The fast tests with each other Python that pyproject.toml names and this machine has, each in an environment of its own.
+# The fast tests with each later Python that this machine has, each in an environment of its own.
 test-pythons: $(addprefix .venv-,$(foreach version,3.12 3.13,$(if $(shell python$(version) --version 2>/dev/null),$(version))))
 
 .venv-%: pyproject.toml constraints.txt

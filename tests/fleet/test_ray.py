@@ -137,7 +137,7 @@ def test_two_nodes_give_the_bytes_of_worker_processes(trainer, reference):
     assert "2 actors" in told
 
 
-def test_sums_and_sketches_are_made_on_the_nodes_with_the_same_bytes(trainer):
+def test_sums_and_sketches_made_on_the_nodes_agree_to_rounding(trainer):
     plain = build_trainer(Engine("batched", 1), PLAN, POPULATION)
     models, width = np.stack([plain.initial_model(variant) for variant in range(2)]), 16
     answers = []
