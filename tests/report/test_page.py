@@ -435,10 +435,10 @@ def _large_run(folder: Path) -> Run:
         )
         seconds += timeline.makespan
     nodes = [*sorted(tree.nodes), CONVENTIONAL]
-    rows = [(name, device, rng.uniform(), 0) for name in nodes for device in range(LARGE_DEVICES)]
+    rows = [(name, device, rng.uniform(), None, 0) for name in nodes for device in range(LARGE_DEVICES)]
     writer.close()
     with contextlib.closing(sqlite3.connect(folder / "run.db")) as db, db:
-        db.executemany("INSERT INTO models VALUES (?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO models VALUES (?, ?, ?, ?, ?)", rows)
     (folder / "models").mkdir()
     (folder / "models/tree.json").write_text(json.dumps(tree.to_json()))
     return Run(folder)

@@ -522,7 +522,7 @@ def test_methods_and_populations_from_the_command_line_with_one_of_ones_own(tmp_
     runs = pd.read_csv(tmp_path / "all" / "all-runs.csv")
     assert runs[["population", "contender", "reveals"]].values.tolist() == [
         ["rotated-2", "none", "sums"],
-        ["rotated-2", "own_method:SplitOnce", "sums"],
+        ["rotated-2", "own_method:SplitOnce", "updates"],
     ]
     assert runs["groups_found"].isin([0, 1]).all()
     assert (tmp_path / "all" / "rotated-2" / "report.html").is_file()
