@@ -1,4 +1,4 @@
-# fedclade in a container: docker build -t fedclade . && docker run --rm -v "$PWD/runs:/work/runs" fedclade run quickstart
+# fedclade in a container: docker build -t fedclade . && docker run --rm -v "$PWD/runs:/home/fedclade/runs" fedclade run quickstart
 FROM python:3.11-slim AS build
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
@@ -8,8 +8,8 @@ RUN python -m venv /opt/fedclade \
 
 FROM python:3.11-slim
 COPY --from=build /opt/fedclade /opt/fedclade
-RUN useradd --create-home --home-dir /work fedclade
+RUN useradd --create-home --home-dir /home/fedclade fedclade
 USER fedclade
-WORKDIR /work
+WORKDIR /home/fedclade
 ENTRYPOINT ["/opt/fedclade/bin/fedclade"]
 CMD ["--help"]
