@@ -24,6 +24,7 @@ from fedclade.edge import duration
 from fedclade.report.page import packed, rounded, run_data, score_data, write_page, write_run_page
 from fedclade.report.page.headlines import saved_because
 from fedclade.runs import Run, RunWriter
+from fedclade.runs.database import insert
 from fedclade.runs.problem import check_run
 from fedclade.scheduling import plan_timeline
 from tiny_runs import TINY, digits, fedclade, merged_run, refusal, tiny
@@ -435,10 +436,11 @@ def _large_run(folder: Path) -> Run:
         )
         seconds += timeline.makespan
     nodes = [*sorted(tree.nodes), CONVENTIONAL]
-    rows = [(name, device, rng.uniform(), None, 0) for name in nodes for device in range(LARGE_DEVICES)]
+    pairs = [(name, device) for name in nodes for device in range(LARGE_DEVICES)]
+    rows = [{"model": name, "device": device, "accuracy": rng.uniform(), "member": 0} for name, device in pairs]
     writer.close()
     with contextlib.closing(sqlite3.connect(folder / "run.db")) as db, db:
-        db.executemany("INSERT INTO models VALUES (?, ?, ?, ?, ?)", rows)
+        insert(db, "models", rows)
     (folder / "models").mkdir()
     (folder / "models/tree.json").write_text(json.dumps(tree.to_json()))
     return Run(folder)
