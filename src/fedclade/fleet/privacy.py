@@ -20,8 +20,7 @@ import numpy as np
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Survey
-from fedclade.fleet.questions import Examiner, Question, SurveyModels
-from fedclade.fleet.told import Share
+from fedclade.fleet.questions import Examiner, Question, SurveyModels, WrappedExaminer
 
 LOSS_MOST = 10.0  # a larger loss of one sample counts as this
 
@@ -77,23 +76,8 @@ class Private:
         return samples, np.where(samples > 0, sums / np.maximum(noisy, 1.0), 0.0)
 
 
-class Clipped:
+class Clipped(WrappedExaminer):
     """An Examiner for whom no sample's loss exceeds ``LOSS_MOST``."""
-
-    def __init__(self, examiner: Examiner) -> None:
-        self._examiner, self.classes = examiner, examiner.classes
-
-    def positions(self, device: int, share: Share) -> Ints:
-        """Where a share of a device's images lies."""
-        return self._examiner.positions(device, share)
-
-    def labels(self, positions: Ints) -> Ints:
-        """The classes of images."""
-        return self._examiner.labels(positions)
-
-    def features(self, positions: Ints) -> Singles:
-        """Images as a model sees them, one flat row each."""
-        return self._examiner.features(positions)
 
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
         """For each image whether a model is right (1 or 0), and its loss."""

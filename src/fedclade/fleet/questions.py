@@ -53,6 +53,25 @@ class Examiner(Protocol):
         ...
 
 
+class WrappedExaminer:
+    """An Examiner that shows another one's data; a class derived from it looks at models in its own way."""
+
+    def __init__(self, examiner: Examiner) -> None:
+        self._examiner, self.classes = examiner, examiner.classes
+
+    def positions(self, device: int, share: Share) -> Ints:
+        """Where a share of a device's images lies."""
+        return self._examiner.positions(device, share)
+
+    def labels(self, positions: Ints) -> Ints:
+        """The classes of images."""
+        return self._examiner.labels(positions)
+
+    def features(self, positions: Ints) -> Singles:
+        """Images as a model sees them, one flat row each."""
+        return self._examiner.features(positions)
+
+
 Answer = TypeVar("Answer")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.fleet.questions import Examiner
+from fedclade.fleet.questions import Examiner, WrappedExaminer
 from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.fleet.told import Share
 
@@ -90,27 +90,16 @@ def personal(trainer: Trainer, patterns: Sequence[str], devices: int) -> Persona
     return PersonalTrainer(trainer, local, np.tile(first[local], (devices, 1)))
 
 
-class PersonalExaminer:
+class PersonalExaminer(WrappedExaminer):
     """An Examiner that puts every model to a device with the device's own values in it."""
 
     def __init__(self, examiner: Examiner, local: Ints, kept: Singles) -> None:
-        self._examiner, self._local, self._kept, self.classes = examiner, local, kept, examiner.classes
+        super().__init__(examiner)
+        self._local, self._kept = local, kept
         parts = [(k, examiner.positions(k, share)) for k in range(len(kept)) for share in SHARES]
         self._owner = np.full(1 + max((int(part.max()) for _, part in parts if len(part)), default=0), -1)
         for device, part in parts:
             self._owner[part] = device
-
-    def positions(self, device: int, share: Share) -> Ints:
-        """Where a share of a device's images lies."""
-        return self._examiner.positions(device, share)
-
-    def labels(self, positions: Ints) -> Ints:
-        """The classes of images."""
-        return self._examiner.labels(positions)
-
-    def features(self, positions: Ints) -> Singles:
-        """Images as a model sees them, one row each."""
-        return self._examiner.features(positions)
 
     def scores(self, model: Singles, positions: Ints) -> tuple[Floats, Floats]:
         """For each image a model's score and its loss."""
