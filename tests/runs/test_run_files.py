@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedclade import Interrupted, UserError, open_run, resume
+from fedclade import UserError, open_run, resume
 from fedclade.cli.common import Signals
 from fedclade.runs.checkpoint import FACTS
 from fedclade.runs.database import open_to_read, told
@@ -30,19 +30,6 @@ from tiny_runs import fedclade, files, outcome, refusal, tiny, tiny_file
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     return tiny("run.report=true").run(tmp_path_factory.mktemp("finished") / "run").folder
-
-
-@pytest.fixture(scope="module")
-def interrupted_once(tmp_path_factory) -> Path:
-    folder, done = tmp_path_factory.mktemp("interrupted") / "run", []
-    with pytest.raises(Interrupted):
-        tiny(stop_requested=lambda: len(done) == 2).run(folder, on_round=done.append)
-    return folder
-
-
-@pytest.fixture
-def interrupted(interrupted_once, tmp_path) -> Path:
-    return shutil.copytree(interrupted_once, tmp_path / "run")
 
 
 # -------------------------------------------------------------------------------- whose a folder is

@@ -39,20 +39,6 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def interrupted_once(tmp_path_factory) -> Path:
-    folder, done = tmp_path_factory.mktemp("interrupted") / "run", []
-    with pytest.raises(Interrupted):
-        tiny(stop_requested=lambda: len(done) == 2).run(folder, on_round=done.append)
-    return folder
-
-
-@pytest.fixture
-def interrupted(interrupted_once, tmp_path) -> Path:
-    """A run interrupted after the split in round 2, to spoil at will."""
-    return shutil.copytree(interrupted_once, tmp_path / "run")
-
-
 # -------------------------------------------------------------------------------- content
 
 
