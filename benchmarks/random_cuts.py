@@ -90,7 +90,7 @@ class Devices:
         passes = images
         if images and one_by_one:
             paid = self.paid(side)
-            passes = paid.passed(SETTINGS, paid.step)
+            passes = paid.passed(SETTINGS, paid.helped)
         return {"images": images, "one by one": bool(one_by_one), "passes": passes}
 
 

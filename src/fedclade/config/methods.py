@@ -61,21 +61,21 @@ class CrossEvaluationConfig(Section):
         3,
         ge=0,
         le=1_000_000,
-        description="where devices differ one by one: rounds without a split, as all help all at first",
+        description="where devices differ one by one: first rounds of a cluster without a split, as all helps then",
     )
     pays_share: float = Field(
-        0.3,
+        0.5,
         ge=0,
         le=1000,
-        description="where devices differ one by one: what one child gains by a cut, at least, as a share of what a "
-        "round of training together did at best",
+        description="where devices differ one by one: what the other side's training costs a device against its own "
+        "side's, at least, as a share of the most good that a round did so far; crowds of writers had up to 0.4",
     )
-    cuts_tried: int = Field(4, ge=1, le=10_000, description="where devices differ one by one: cuts to begin with")
-    resettlings: int = Field(
-        4,
+    cuts_tried: int = Field(4, ge=1, le=10_000, description="where devices differ one by one: cuts tried at a time")
+    sure_images: int = Field(
+        50,
         ge=0,
-        le=10_000,
-        description="where devices differ one by one: how often, at most, a cut is mended by what they prefer",
+        le=1_000_000,
+        description="where devices differ one by one: images with which a device's opinion counts half",
     )
     patience: int = Field(10, ge=1, description="rounds without progress on held-out data after which a cluster stops")
     review_every: int = Field(

@@ -15,10 +15,8 @@ from fedclade.clustering.methods.cross_evaluation.affinity import (
     beyond_classes,
     completed_by_affinity,
     harmful,
-    likely_cuts,
     log_ways,
     mutual,
-    separations,
     strength,
 )
 from fedclade.clustering.methods.cross_evaluation.affinity import affinity_cut as cut_of_mutual
@@ -423,33 +421,6 @@ def test_of_many_devices_those_that_are_not_cut_join_their_own_kind(sizes):
     assert tears_no_group(affinity_cut(signal * asked, weight * asked, 2), group)
 
 
-@EXAMPLES
-@given(SEEDS, st.sampled_from([(10, 10), (18, 2), (14, 6), (7, 7, 6)]))
-def test_the_likely_cuts_tear_no_clear_group(seed, sizes):
-    rng = np.random.default_rng(seed)
-    group = rng.permutation(groups_of(*sizes))
-    everybody = np.arange(len(group))
-    survey = with_start(survey_of(rng, group, alpha=5.0), 9.0)
-    affinity = Affinity.unknown(len(group), 5).heard(everybody, everybody, survey)
-    found = likely_cuts(*affinity.pairs(everybody), 2)
-    assert 1 <= len(found) <= DEFAULTS.cuts_tried
-    assert all(not side[0] for side in found)
-    assert tears_no_group(found[0], group)
-
-
-@settings(max_examples=30)
-@given(SEEDS, st.sampled_from([0.001, 1000.0]))
-def test_separation_depends_neither_on_the_scale_nor_on_the_names_of_devices_and_sides(seed, factor):
-    rng, side = np.random.default_rng(seed), np.arange(14) >= 9
-    signal, weight = pairs_of(rng, rng.integers(0, 3, 14), gap=1.0, noise=0.5)
-    (expected,) = separations(side[None], signal, weight)
-    order = rng.permutation(14)
-    here = np.ix_(order, order)
-    assert separations(side[order][None], signal[here], weight[here])[0] == pytest.approx(expected)
-    assert separations(side[None], factor * signal, weight)[0] == pytest.approx(expected, rel=1e-6)
-    assert separations(~side[None], signal, weight)[0] == pytest.approx(expected)
-
-
 def test_devices_outside_the_core_join_the_child_that_suits_them():
     group = groups_of(6, 6)
     pairs = mutual(*pairs_of(np.random.default_rng(5), group, gap=2.0, noise=0.5), DEFAULTS.affinity_fits)
@@ -475,7 +446,10 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
     judged = with_start(survey, 9.0), everything.samples[columns], devices[:, None] != columns
     signal, weight, *_ = beyond_classes(*judged)
     here = np.ix_(devices, columns)
-    for table, expected in ((once.signal, signal), (once.weight, weight)):
+    gains = (survey.samples[:, None] * (9.0 - survey.misfit)).sum(axis=2) / survey.samples.sum(axis=1)[:, None]
+    asked = devices[:, None] != columns
+    told = ((once.signal, signal), (once.weight, weight), (once.gains, gains * asked), (once.asked, asked))
+    for table, expected in told:
         assert table.dtype == np.float32
         np.testing.assert_allclose(table[here], expected, rtol=1e-5, atol=1e-4)
         rest = table.copy()
@@ -483,7 +457,8 @@ def test_what_is_heard_is_kept_where_it_belongs_and_the_older_the_less_it_counts
         assert not rest.any()
     twice = heard(once, devices, columns, survey)
     np.testing.assert_allclose(twice.signal, (1 + DEFAULTS.affinity_kept) * once.signal, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(twice.weight, (1 + DEFAULTS.affinity_kept) * once.weight, rtol=1e-5)
+    for before, after in ((once.weight, twice.weight), (once.gains, twice.gains), (once.asked, twice.asked)):
+        np.testing.assert_allclose(after, (1 + DEFAULTS.affinity_kept) * before, rtol=1e-5)
     assert not unknown.signal.any()  # as it was
     later = heard(once, devices[:1], columns, Survey(survey.samples[:1], survey.misfit[:1]))
     np.testing.assert_array_equal(later.weight[devices[1:]], once.weight[devices[1:]])

@@ -21,16 +21,17 @@ def known_of(seed: int, devices: int, *, asked: bool = True) -> Known:
     losses = np.where(rng.random(devices) < 0.3, np.nan, rng.random(devices))
     said = None
     if asked:
-        tables = rng.normal(size=(2, devices, devices)).astype(np.float32)
+        tables = rng.normal(size=(4, devices, devices)).astype(np.float32)
         said = Affinity(*tables, rng.integers(0, 9, (devices, 4)), rng.integers(0, 5, devices))
     outlooks = {"0.0": Outlook(7, 2, float(rng.random()), 6, 0.03), "0.1": Outlook(3)}
-    return Known(losses, outlooks, said, one_by_one=asked, best_step=0.25)
+    return Known(losses, outlooks, said, one_by_one=asked, promising={"0.0": (1, 2)}, best_help=0.25)
 
 
 def assert_same(found: Known, expected: Known) -> None:
     np.testing.assert_array_equal(found.losses, expected.losses)
     assert found.outlooks == expected.outlooks
-    assert (found.one_by_one, found.best_step) == (expected.one_by_one, expected.best_step)
+    assert (found.one_by_one, found.best_help) == (expected.one_by_one, expected.best_help)
+    assert found.promising == expected.promising
     assert (found.affinity is None) == (expected.affinity is None)
     for name, table in ({} if expected.affinity is None else vars(expected.affinity)).items():
         np.testing.assert_array_equal(getattr(found.affinity, name), table)
@@ -46,6 +47,12 @@ def test_what_is_known_reads_back_from_plain_data_and_arrays_as_it_was(seed, dev
     file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
         assert_same(Known.load(json.loads(json.dumps(facts, allow_nan=False)), dict(stored)), known)
+
+
+def test_a_cut_that_paid_is_remembered_until_it_is_tried_again_and_the_most_help_for_good():
+    known = Known.nothing(4).helped(0.2).helped(0.1).with_promise("0", np.array([2, 3])).with_promise("0.1", None)
+    assert (known.best_help, known.promising) == (0.2, {"0": (2, 3)})
+    assert known.with_promise("0", None).promising == {}
 
 
 def test_at_first_nothing_is_known():

@@ -1,13 +1,14 @@
 """Cuts judged by models in which the judge has no part: made-up answers, so that what is true is known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, resettled
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, cost_in_class
 from fedclade.config import CrossEvaluationConfig
 from fedclade.fleet.answers import Survey
 
@@ -29,19 +30,24 @@ def gains_of(side: np.ndarray, own: np.ndarray, other: float) -> np.ndarray:
 @given(SEEDS, st.floats(-0.2, 0.2), st.floats(-0.2, 0.2), st.floats(-0.1, 0.3))
 def test_a_cut_is_worth_the_mean_gain_of_either_childs_devices(seed, first, second, step):
     rng, side = np.random.default_rng(seed), np.arange(9) >= 6
-    gains = gains_of(side, np.where(side, second, first), -0.3)
+    own = np.where(side, second, first)
+    gains = gains_of(side, own, -0.3)
     test = PayTest.of(side, [answers(rng, gains, step), answers(rng, gains, step)])
     assert test.gain == pytest.approx((first, second), abs=1e-9)
-    assert test.step == pytest.approx(step, abs=1e-9)
+    assert test.cost == pytest.approx(own.mean() + 0.3, abs=1e-9)
+    assert test.cost_in_class == pytest.approx((first + second) / 2 + 0.3, abs=1e-6)
+    assert test.helped == pytest.approx(step + own.mean(), abs=1e-9)
     assert json.loads(json.dumps(test.evidence()))["gain"] == pytest.approx([first, second], abs=1e-9)
 
 
-def test_a_cut_pays_if_neither_loses_and_one_gains_much_beside_what_training_together_does():
-    test = PayTest((0.01, 0.06), (0.001, 0.2), 0.02, 0.1)
+def test_a_cut_pays_if_neither_loses_and_the_other_side_costs_much_beside_what_training_does():
+    test = PayTest((0.01, 0.06), (0.001, 0.2), 0.3, 0.06, 0.05, 0.1)
     assert test.passed(SETTINGS, 0.1)
-    assert not test.passed(SETTINGS, 0.21)  # training together once did more
-    assert not PayTest((-0.01, 0.06), (0.9, 0.001), 0.02, 0.1).passed(SETTINGS, 0.1)
-    assert not PayTest((0.01, 0.06), (0.06, 0.06), 0.02, 0.1).passed(SETTINGS, 0.1)  # that may be chance
+    assert not test.passed(SETTINGS, 0.11)  # training once did more
+    assert not replace(test, cost=0.04).passed(SETTINGS, 0.1)
+    assert not replace(test, gain=(-0.01, 0.06), p_gain=(0.9, 0.001)).passed(SETTINGS, 0.1)
+    assert not replace(test, p_gain=(0.06, 0.06)).passed(SETTINGS, 0.1)  # that may be chance
+    assert replace(test, p_gain=(0.06, 0.06), p_together=0.01).passed(SETTINGS, 0.1)
     assert test.p_value == 0.2
 
 
@@ -54,18 +60,17 @@ def test_devices_are_the_units_not_their_images():
     assert alone.p_gain[1] == 1.0  # a single device tells nothing of chance
 
 
-@given(SEEDS, st.integers(0, 3))
-def test_devices_go_where_others_prefer_as_they_do_whatever_the_classes_prefer(seed, wrong):
+@given(SEEDS, st.floats(-0.3, 0.3))
+def test_labels_that_a_model_expects_are_no_group(seed, cost):
     """One model may be better for everybody, and for some classes more: that is the same for both sides."""
-    rng = np.random.default_rng(seed)
-    true, better, by_class = np.arange(16) >= 9, rng.normal(0, 1), rng.normal(0, 1, 4)
-    counts = rng.integers(2, 9, (16, 4))
-    preference = np.where(true, -0.2, 0.2)[:, None] + better + by_class + rng.normal(0, 0.05, (16, 4))
+    rng, side = np.random.default_rng(seed), np.arange(16) >= 9
+    better, by_class, counts = rng.normal(0, 1), rng.normal(0, 1, 4), rng.integers(2, 9, (16, 4))
+    preference = np.where(side, -cost, cost)[:, None] + better + by_class
     misfit = np.stack([np.zeros((16, 4)), preference, *np.zeros((2, 16, 4))], axis=1)
-    side = true ^ np.isin(np.arange(16), rng.choice(16, wrong, replace=False))
-    np.testing.assert_array_equal(resettled(side, [Survey(counts, misfit)]), true)
+    assert cost_in_class(side, [Survey(counts, misfit)]) == pytest.approx(cost, abs=0.02)
 
 
-def test_who_does_not_answer_stays():
+def test_who_does_not_answer_says_nothing():
     side, nothing = np.array([False, True, True, False]), Survey(np.zeros((4, 3), np.int64), np.zeros((4, 4, 3)))
-    np.testing.assert_array_equal(resettled(side, [nothing]), side)
+    assert cost_in_class(side, [nothing]) == 0.0
+    assert not PayTest.of(side, [nothing]).passed(SETTINGS, 0.0)

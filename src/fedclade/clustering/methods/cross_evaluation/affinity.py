@@ -10,12 +10,12 @@ With misfit[k, m, c] of device k's images of class c under device m's model, wei
 
     -misfit[k, m, c] = a[k, c] + b[m, c] + δ · (k and m are of one kind) + noise
 
-``strength`` is the t-value of δ, but for a factor, if groups are right. ``likely_cuts`` looks for groups that are
-likely, and for those cuts of them that part devices most clearly.
+``strength`` is the t-value of δ, but for a factor, if groups are right; ``affinity_cut`` looks for groups that are
+likely. Where devices differ one by one, cuts come from their plain gains, see ``preference``.
 """
 
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -27,9 +27,7 @@ from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.fleet.answers import Survey
 
 DEFAULTS = CrossEvaluationConfig()
-TABLES = ("signal", "weight")  # what is kept of every pair of devices
-NOTHING = 1e-9
-DEALT_GROUPS = 6  # of more groups than these, each is set against the rest
+TABLES = ("signal", "weight", "gains", "asked")  # what is kept of every pair of devices
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class Affinity:
 
     signal: Singles  # K × K: row's gain by column's model beyond what classes explain, times weight
     weight: Singles
+    gains: Singles  # K × K: row's gain by column's training over all its images, added up over surveys
+    asked: Singles  # K × K: surveys in which the row told that, the last ones counting most
     samples: Ints  # K × classes, as the devices told; 0: not known yet
     harm: Ints  # K: surveys in a row in which a device's training made things worse for all who were asked
 
@@ -46,7 +46,7 @@ class Affinity:
         """Before anybody was asked."""
         nothing = np.zeros((devices, devices), dtype=np.float32)
         counts = np.zeros((devices, classes), dtype=np.int64)
-        return cls(nothing, nothing, counts, np.zeros(devices, dtype=np.int64))
+        return cls(nothing, nothing, nothing, nothing, counts, np.zeros(devices, dtype=np.int64))
 
     def grown(self, more: int) -> "Affinity":
         """With room for devices that came since."""
@@ -67,17 +67,20 @@ class Affinity:
         survey: Survey,
         theirs: Ints | None = None,
         settings: CrossEvaluationConfig = DEFAULTS,
+        fresh: Bools | None = None,
     ) -> "Affinity":
         """With what the devices said of the columns' models; the last model is the one that all started from.
 
-        ``theirs``: images by class that each model was trained on, if those are not what the devices told here.
+        ``theirs``: images by class that each model was trained on, if those are not what the devices told here;
+        ``fresh``: which of them were trained in this round, if not all: plain gains by others are not kept.
         """
         known, others = self.told(devices, survey.samples), devices[:, None] != columns
         theirs = known.samples[columns] if theirs is None else theirs
         harm, worse = known.harm.copy(), harmful(survey, theirs, others, settings)
         if worse is not None:
             harm[columns] = np.where(worse, harm[columns] + 1, 0)
-        said = beyond_classes(survey, theirs, others, settings.affinity_fits)
+        plain = _plain_gains(survey, others if fresh is None else others & fresh)
+        said = (*beyond_classes(survey, theirs, others, settings.affinity_fits), *plain)
         here, tables = np.ix_(devices, columns), dict[str, Singles]()
         for name, new in zip(TABLES, said, strict=True):
             table = getattr(self, name).copy()
@@ -133,6 +136,14 @@ def beyond_classes(
     nothing = 1e-9 * np.abs(gains).max(initial=1e-300)  # but rounding
     scale = np.where(spread > nothing, 1 / np.maximum(spread, nothing), 0.0)
     return (weights * left).sum(axis=2) * scale, weights.sum(axis=2)
+
+
+def _plain_gains(survey: Survey, others: Bools) -> tuple[Floats, Floats]:
+    """Gain of each device by each model over all its images, and whether it was asked: not of its own model."""
+    images = survey.samples.sum(axis=1)
+    gains = (survey.samples[:, None] * (survey.misfit[:, -1:] - survey.misfit[:, :-1])).sum(axis=2)
+    asked = others & (images > 0)[:, None]
+    return gains / np.maximum(images, 1)[:, None] * asked, asked.astype(np.float64)
 
 
 def harmful(survey: Survey, theirs: Ints, others: Bools, settings: CrossEvaluationConfig = DEFAULTS) -> Bools | None:
@@ -202,38 +213,6 @@ def likely_groups(
     return None if labels is None else completed_by_affinity(core, labels, signal, weight)
 
 
-def likely_cuts(
-    signal: Floats, weight: Floats, min_size: int, settings: CrossEvaluationConfig = DEFAULTS
-) -> list[Bools]:
-    """The cuts that part devices most clearly; a row is membership in the second child.
-
-    Groups that are likely by the mutual signal, two or more of them, are looked for first and then dealt into two
-    children: cutting in two at once would tear groups that are as far from the one child as from the other.
-    """
-    groups = chain(*climbed_groups(signal, weight, settings))
-    sides = (~side if side[0] else side for labels in groups for side in _deals(labels))
-    found = {side.tobytes(): side for side in sides if large_enough(side, min_size)}
-    if not found:
-        return []
-    cuts = np.stack(list(found.values()))
-    return [*cuts[np.argsort(-separations(cuts, signal, weight), kind="stable")[: settings.cuts_tried]]]
-
-
-def separations(sides: Bools, signal: Floats, weight: Floats) -> Floats:
-    """How far apart the sides of each cut (row) are in whom their devices lean to, over what varies within a side."""
-    to_second, mass = signal @ sides.T, weight @ sides.T
-    everything, total = signal.sum(axis=1)[:, None], weight.sum(axis=1)[:, None]
-    known = (mass > NOTHING) & (total - mass > NOTHING)
-    leaning = to_second / np.maximum(mass, NOTHING) - (everything - to_second) / np.maximum(total - mass, NOTHING)
-    of_second, of_first = (
-        (leaning * side).sum(axis=0) / np.maximum(side.sum(axis=0), 1) for side in (sides.T & known, ~sides.T & known)
-    )
-    squares = ((leaning - np.where(sides.T, of_second, of_first)) ** 2 * known).sum(axis=0)
-    within = np.sqrt(squares / np.maximum(known.sum(axis=0) - 2, 1))
-    some = (sides.T & known).any(axis=0) & (~sides.T & known).any(axis=0)
-    return np.asarray(np.where(some, (of_second - of_first) / np.maximum(within, NOTHING), -np.inf))
-
-
 def best_known(weight: Floats, settings: CrossEvaluationConfig = DEFAULTS) -> Ints:
     """Of many devices those about whom most is known: these are cut first."""
     return np.sort(np.argsort(-weight.sum(axis=1), kind="stable")[: settings.survey_columns])
@@ -248,14 +227,6 @@ def completed_by_affinity(core: Ints, labels: Ints, signal: Floats, weight: Floa
     everyone = (pull / np.maximum(mass, 1e-9)).argmax(axis=0)
     everyone[core] = labels
     return np.asarray(everyone)
-
-
-def _deals(labels: Ints) -> list[Bools]:
-    """The cuts of groups into two children that keep every group whole."""
-    groups = int(labels.max()) + 1
-    if groups > DEALT_GROUPS:
-        return [labels == group for group in range(groups)]
-    return [np.asarray(deal)[labels] for deal in product((False, True), repeat=groups) if not deal[0] and any(deal)]
 
 
 def large_enough(side: Bools, min_size: int) -> bool:

@@ -1,7 +1,7 @@
 """What cross-evaluation remembers between rounds."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ class Known:
     outlooks: Mapping[str, Outlook]  # of the clusters
     affinity: Affinity | None  # by images the devices train on; None: nobody was asked yet
     one_by_one: bool = False  # devices differ one by one, not only by their groups
-    best_step: float = 0.0  # the most good, in misfit, that a round's training together did to a cluster's devices
+    promising: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # second child of a cluster's cut that paid
+    best_help: float = 0.0  # the most good, in misfit, that a round's training by one's own side of a cut did
 
     @classmethod
     def nothing(cls, devices: int) -> "Known":
@@ -43,6 +44,15 @@ class Known:
         """With a cluster's future seen anew."""
         return replace(self, outlooks={**self.outlooks, name: outlook})
 
+    def helped(self, by: float) -> "Known":
+        """With the good that a round did, if that is the most so far."""
+        return replace(self, best_help=max(self.best_help, by))
+
+    def with_promise(self, name: str, second: Ints | None) -> "Known":
+        """With the second child of a cluster's cut that is to be tried once more; None: there is no such cut."""
+        others = {leaf: cut for leaf, cut in self.promising.items() if leaf != name}
+        return replace(self, promising=others if second is None else {**others, name: tuple(second.tolist())})
+
     def without_harm(self, devices: Ints, settings: CrossEvaluationConfig) -> Ints:
         """Whose updates are averaged: those whose training does not harm everybody else, again and again."""
         return devices if self.affinity is None else devices[~self.affinity.harmful(settings)[devices]]
@@ -56,7 +66,8 @@ class Known:
             "losses": losses,
             "outlooks": outlooks,
             "one_by_one": self.one_by_one,
-            "best_step": self.best_step,
+            "promising": {name: list(second) for name, second in self.promising.items()},
+            "best_help": self.best_help,
         }, tables
 
     @classmethod
@@ -65,7 +76,8 @@ class Known:
         outlooks = {name: Outlook(**row) for name, row in facts["outlooks"].items()}
         losses = np.array([np.nan if loss is None else loss for loss in facts["losses"]], dtype=np.float64)
         affinity = Affinity(**arrays) if arrays else None
-        return cls(losses, outlooks, affinity, facts["one_by_one"], facts["best_step"])
+        promising = {name: tuple(second) for name, second in facts["promising"].items()}
+        return cls(losses, outlooks, affinity, facts["one_by_one"], promising, facts["best_help"])
 
 
 def known_of(state: State) -> Known:

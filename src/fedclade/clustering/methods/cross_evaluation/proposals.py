@@ -12,14 +12,12 @@ from fedclade.clustering.method import Conversation, NewSplit
 from fedclade.clustering.methods.cross_evaluation.affinity import (
     Affinity,
     affinity_cut,
-    best_known,
-    completed_by_affinity,
     large_enough,
-    likely_cuts,
 )
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
+from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, resettled
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
@@ -75,7 +73,8 @@ class Proposals:
         models = np.concatenate([model + np.float32(settings.survey_step) * updates, model])
         survey = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
         affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
-        return replace(known, affinity=affinity.heard(asked, columns, survey, settings=settings))
+        fresh = np.isin(columns, asked)
+        return replace(known, affinity=affinity.heard(asked, columns, survey, settings=settings, fresh=fresh))
 
     def tried(self, state: State, leaf: Node) -> Tried:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
@@ -137,51 +136,55 @@ class Proposals:
         return whose if clear else None
 
     def _tried_without_own(self, state: State, leaf: Node, devices: Ints, alike: Singles) -> Tried:
-        """Likely cuts, each mended by what devices prefer; the best of those that pass is made."""
-        settings, known, tried = self._settings, known_of(state), list[tuple[Bools, PayTest]]()
-        cuts = self._likely_cuts(known, devices, alike)
-        for side in cuts:
-            found = self._mended(state, leaf, devices, side)
-            tried += [] if found is None else [found]
-        if not tried:
-            return self._refused(state, leaf, None)
-        known = replace(known, best_step=max(known.best_step, tried[0][1].step))
-        state = replace(state, method=known)
-        passed = [(side, test) for side, test in tried if test.passed(settings, known.best_step)]
-        if not passed or state.round <= settings.pays_after:
-            return self._refused(state, leaf, max((test for _, test in tried), key=lambda test: min(test.gain)))
-        side, best = max(passed, key=lambda each: each[1].mean_gain)
-        return Tried(known, self._split(state, leaf, devices, Guess("affinity", side, best), alike))
+        """A cut that paid is tried once more, by what is learnt in a later round; if it pays again, it is made.
 
-    def _likely_cuts(self, known: Known, devices: Ints, alike: Singles) -> list[Bools]:
-        """By what devices said of one another's models; by the similarity of their updates if that was not asked.
-
-        Of many devices those are cut about whom most is known; the others join the child that suits them better.
+        So the noise by which it was chosen does not speak for it. In a cluster's first rounds one cut is only measured.
         """
-        settings, least = self._settings, self._clustering.min_cluster_size
-        if known.affinity is None:
-            similar = bipartition(alike, settings.bipartition, least)
-            return [] if similar is None else [similar]
-        pairs = known.affinity.pairs(devices, settings)
-        core = best_known(pairs[1], settings)
-        cuts = likely_cuts(*known.affinity.pairs(devices[core], settings), least, settings)
-        return [completed_by_affinity(core, side.astype(np.int64), *pairs) == 1 for side in cuts]
+        settings, known = self._settings, known_of(state)
+        before, best = known.promising.get(leaf.name), None
+        cuts = [] if before is None else [np.isin(devices, before)]
+        for number, side in enumerate([*cuts, *self._consistent_cuts(state, devices, alike)]):
+            test = self._pay_test(state, leaf, devices, side)
+            if test is None:
+                if number == 0 and self._may_wait(state, leaf):
+                    return self._later(state, leaf)
+                continue
+            known = known.helped(test.helped)
+            if state.round - leaf.born_round <= settings.pays_after:
+                return self._refused(replace(state, method=known), leaf, test)
+            if test.passed(settings, known.best_help):
+                known = known.with_promise(leaf.name, None if number < len(cuts) else devices[side])
+                state = replace(state, method=known)
+                if number < len(cuts):
+                    return Tried(known, self._split(state, leaf, devices, Guess("affinity", side, test), alike))
+                return self._later(state, leaf)
+            best = test if best is None or test.cost_in_class > best.cost_in_class else best
+        return self._refused(replace(state, method=known.with_promise(leaf.name, None)), leaf, best)
 
-    def _mended(self, state: State, leaf: Node, devices: Ints, side: Bools) -> tuple[Bools, PayTest] | None:
-        """What a cut becomes as devices go where they agree with others, until all stay; None if that has no end."""
+    def _may_wait(self, state: State, leaf: Node) -> bool:
+        """Whether there is time to wait for a round that hears both sides of the cut that comes first."""
+        return state.round - leaf.born_round < 2 * self._clustering.age_limit
+
+    def _consistent_cuts(self, state: State, devices: Ints, alike: Singles) -> list[Bools]:
+        """By whose training helps whom; by the similarity of updates if that was not asked."""
+        affinity, least = known_of(state).affinity, self._clustering.min_cluster_size
+        if affinity is None:
+            similar = bipartition(alike, self._settings.bipartition, least)
+            return [] if similar is None else [similar]
+        here = np.ix_(devices, devices)
+        gains, asked = affinity.gains[here].astype(np.float64), affinity.asked[here].astype(np.float64)
+        return consistent_cuts(gains, asked, state.samples[devices], least, self._settings)
+
+    def _pay_test(self, state: State, leaf: Node, devices: Ints, side: Bools) -> PayTest | None:
+        """What a cut is worth to the devices just heard, by what they learnt, without what they themselves did."""
         here = np.isin(devices, self._arrival.heard)
-        for _ in range(1 + self._settings.resettlings):
-            if not large_enough(side[here], self._clustering.min_cluster_size):
-                return None
-            models, own = self._children(state, leaf, devices, side, devices[here])
-            question = SurveyModels(models, devices[here], own=own, updates=self._arrival.updates)
-            again = replace(question, share="validation", known=True)
-            answers = [self._talk.ask(question), self._talk.ask(again)]
-            before, side = side, side.copy()
-            side[here] = resettled(side[here], answers)
-            if (side == before).all():
-                return side, PayTest.of(side[here], answers)
-        return None
+        devices, side = devices[here], side[here]
+        if not large_enough(side, self._clustering.min_cluster_size):
+            return None
+        models, own = self._children(state, leaf, devices, side, devices)
+        question = SurveyModels(models, devices, own=own, updates=self._arrival.updates)
+        again = replace(question, share="validation", known=True)
+        return PayTest.of(side, [self._talk.ask(question), self._talk.ask(again)])
 
     def _split(self, state: State, leaf: Node, devices: Ints, guess: Guess, alike: Singles) -> NewSplit:
         evidence = {"by": guess.by, **cut_facts(alike, guess.side).evidence(), **guess.test.evidence()}

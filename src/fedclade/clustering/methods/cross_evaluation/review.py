@@ -31,7 +31,11 @@ def reviewed(
     known = known_of(state)
     if len(state.tree.leaves()) < 2 or len(heard) == 0:
         return known, ()
-    moves = replaced(state.tree, state.models, heard, settled(state, heard, settings), settings, talk)
+    doubted = settled(state, heard, settings)
+    if known.one_by_one:
+        moves = served_better(state, doubted, settings, talk)
+    else:
+        moves = replaced(state.tree, state.models, heard, doubted, settings, talk)
     tree = state.tree
     for move in moves:
         tree = moved(tree, move)
@@ -82,6 +86,34 @@ def replaced(
         if p_value < level and tree.nodes[to].is_leaf:
             evidence = {"from": tree.leaf_of()[device], "gain": gain, "p_value": p_value}
             moves.append(Move(device, to, evidence, kind, closing=True))
+            tree = moved(tree, moves[-1])
+    return moves
+
+
+def served_better(state: State, devices: Ints, settings: CrossEvaluationConfig, talk: Conversation) -> list[Move]:
+    """Where devices differ one by one: who is served better by another leaf's model, on held-out images, goes there.
+
+    Its own leaf's model has learnt the images that a device trains on, so by these it would never leave. A device of
+    few images was put into its leaf by as little, so it is not held there by a test.
+    """
+    if len(devices) == 0:
+        return []
+    tree, names = state.tree, [leaf.name for leaf in state.tree.leaves()]
+    stacked, own = stack(state.models, names), index(tree.leaf_of(), names)[devices]
+    survey = talk.ask(SurveyModels(stacked, devices, share="validation"))
+    best = (survey.samples[:, None] * survey.misfit).sum(axis=2).argmin(axis=1)
+    asked = np.flatnonzero((best != own) & survey.samples.any(axis=1))
+    if len(asked) == 0:
+        return []
+    answer = talk.ask(Compare(stacked, devices[asked], best[asked], own[asked], known=True))
+    levels = np.where(state.samples[devices] < settings.sure_images, settings.newcomer_level, settings.move_level)
+    moves = list[Move]()
+    for place, row in enumerate(asked.tolist()):
+        gain, p_value = answer.among(np.array([place])).regardless_of_class().test()
+        device, to = int(devices[row]), names[int(best[row])]
+        if p_value < levels[row] and tree.nodes[to].is_leaf:
+            evidence = {"from": tree.leaf_of()[device], "gain": gain, "p_value": p_value}
+            moves.append(Move(device, to, evidence, "moved", closing=True))
             tree = moved(tree, moves[-1])
     return moves
 

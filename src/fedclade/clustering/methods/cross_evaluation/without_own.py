@@ -2,8 +2,9 @@
 
 Where every device has a hand, a voice or a place of its own, its own update helps its own images, and any cut seems
 to pay. So every device leaves its own update out of whatever it judges. What is left says what the *others* of its
-child do for it, against what all others do: of a crowd cut in two each half has lost half of its teachers, and at
-least one of them learns less; of two groups each is rid of the teachers who taught it something else.
+child do for it, against what all others do, and against what those of the other child do. In a crowd everybody's
+training is about as good for everybody; between groups that one model cannot serve, the other side's training is worth
+little or does harm.
 """
 
 from dataclasses import dataclass
@@ -21,32 +22,35 @@ PARENT, START = 2, 3  # of the models that devices are asked about: after those 
 
 @dataclass(frozen=True)
 class PayTest:
-    """What a cut is worth to the devices of either child, by models in which they have no part."""
+    """What a cut is worth to the devices of either child, by models in which they have no part; in misfit."""
 
-    gain: tuple[float, float]  # the own child's model over the parent's, in misfit; mean over devices of either child
+    gain: tuple[float, float]  # the own child's model over the parent's; mean over devices of either child
     p_gain: tuple[float, float]  # of gaining so much by chance, with devices as units
-    mean_gain: float  # over all devices
-    step: float  # the good that this round's training together did to them
+    p_together: float  # the same of the gain of all devices
+    cost: float  # of the other child's model over the own one's: mean over devices
+    cost_in_class: float  # the same beyond what all devices say of a class: models that saw other labels differ in that
+    helped: float  # the good that this round's training by the own child did: mean over devices
 
     @classmethod
     def of(cls, side: Bools, answers: list[Survey]) -> "PayTest":
         """Of the children's models, their parent's and the one before, by several shares of the devices' images."""
         images = np.maximum(sum(answer.samples.sum(axis=1) for answer in answers), 1)
         misfit = sum((answer.samples[:, None] * answer.misfit).sum(axis=2) for answer in answers) / images[:, None]
-        own = np.where(side, misfit[:, 1], misfit[:, 0])
+        own, other = np.where(side, misfit[:, 1::-1].T, misfit[:, :2].T)
         gains = misfit[:, PARENT] - own
-        (a, p_a), (b, p_b) = (_above_zero(gains[child]) for child in (~side, side))
-        return cls((a, b), (p_a, p_b), float(gains.mean()), float((misfit[:, START] - misfit[:, PARENT]).mean()))
+        (a, p_a), (b, p_b), (_, p_together) = (_above_zero(gains[some]) for some in (~side, side, side | True))
+        cost, helped = float((other - own).mean()), float((misfit[:, START] - own).mean())
+        return cls((a, b), (p_a, p_b), p_together, cost, cost_in_class(side, answers), helped)
 
     @property
     def p_value(self) -> float:
         """How likely both children seem to gain by chance."""
         return max(self.p_gain)
 
-    def passed(self, settings: CrossEvaluationConfig, best_step: float) -> bool:
-        """Whether both children gain, one beyond doubt, and one a good part of what training together did at best."""
-        sure = min(self.p_gain) < settings.pays_level
-        return sure and min(self.gain) > 0 and max(self.gain) >= settings.pays_share * best_step
+    def passed(self, settings: CrossEvaluationConfig, best_help: float) -> bool:
+        """Whether both children gain, one or all beyond doubt, and the other side costs much beside the best help."""
+        sure = min(*self.p_gain, self.p_together) < settings.pays_level and min(self.gain) > 0
+        return sure and min(self.cost, self.cost_in_class) >= settings.pays_share * best_help
 
     def evidence(self) -> dict[str, Any]:
         """As plain data."""
@@ -62,20 +66,18 @@ def _above_zero(values: Floats) -> tuple[float, float]:
     return mean, p_above_zero(mean, error, count - 1)
 
 
-def resettled(side: Bools, answers: list[Survey]) -> Bools:
-    """The cut with every device on the side whose devices it agrees with, class by class, in which child is better.
+def cost_in_class(side: Bools, answers: list[Survey]) -> float:
+    """How much better the own child's model is than the other's, beyond what devices of both say of each class.
 
-    The preference for the first child's model is fitted by an effect of each class and one of the side; a device's own
-    is what is left of it beyond the classes' effects and halfway between the sides.
+    The preference for the first child's model is fitted by an effect of each class and one of the side; the latter is
+    what is told: half of the difference between the two sides' devices.
     """
     counts = np.asarray(sum(answer.samples for answer in answers), dtype=np.float64)
     sums = sum(answer.samples * (answer.misfit[:, 1] - answer.misfit[:, 0]) for answer in answers)
-    of_class, of_side, member = np.zeros(counts.shape[1]), np.zeros(2), side.astype(np.int64)
+    of_side, member = np.zeros(2), side.astype(np.int64)
     for _ in range(FITS):
         rest = sums - counts * of_side[member][:, None]
         of_class = rest.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
         left, images = (sums - counts * of_class).sum(axis=1), counts.sum(axis=1)
         of_side = np.bincount(member, left, 2) / np.maximum(np.bincount(member, images, 2), 1)
-        of_class, of_side = of_class + of_side.mean(), of_side - of_side.mean()
-    leaning = (sums - counts * of_class).sum(axis=1)
-    return np.asarray(np.where(images > 0, leaning < 0, side))
+    return float(of_side[0] - of_side[1]) / 2
