@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from browser import browser
 from fedclade import open_run
 from fedclade.core.errors import Interrupted
 from fedclade.fleet.questions import Evaluate
 from fedclade.metrics.groups import adjusted_rand_index
+from fedclade.report.page import run_data, write_run_page
 from fedclade.report.terminal import spans
 from tiny_runs import digits, fedclade, outcome, tiny
 
@@ -36,6 +38,55 @@ def test_the_automatic_method_follows_and_the_run_tells_when_and_what_it_cost(tm
     assert [["0", spans(np.flatnonzero(group == 0).tolist())], ["1", spans(np.flatnonzero(group == 1).tolist())]] == [
         cells for cells in table if cells[0] in ("0", "1")
     ]
+
+
+def test_the_page_draws_who_changed_when_each_was_followed_and_what_it_lost(tmp_path):
+    drift = ("drift.kind=group", "drift.round=4", "drift.share=0.25", "run.evaluate_every=1")
+    seen = []
+    during = lambda _: seen.append(run_data(open_run(tmp_path / "run"))["drift"])  # noqa: E731
+    run = digits(*drift).run(tmp_path / "run", on_round=during)
+    assert [each is None for each in seen] == [True] * 3 + [False] * 5  # also while the run is going on
+    told = run_data(run)["drift"]
+    assert (told["round"], told["rounds"], len(told["devices"])) == (4, list(range(1, 9)), 3)
+    lost = [device["lost"] for device in told["devices"]]
+    assert run.summary["drift_accuracy_lost"] == pytest.approx(np.mean(lost), abs=1e-4)
+    assert run.summary["drift_rounds"] == pytest.approx(np.mean([device["after"] for device in told["devices"]]))
+    with browser() as page:
+        page.see()
+        page.open(write_run_page(run))
+        lines = page.value("document.getElementById('drift-chart').data.map((trace) => trace.name)")
+        names = [f"device {device['device']}" for device in told["devices"]]
+        assert lines == [*names, "their mean", "mean of the others", "with its new group"]
+        stars = page.value("document.getElementById('drift-chart').data.at(-1).x")
+        assert stars == [4 + device["after"] for device in told["devices"]]
+        assert "3 of them are with their new group" in page.value("document.getElementById('drift-line').textContent")
+        rows = "[...document.querySelectorAll('#drift-table tbody tr')].map((row) => row.cells[0].textContent)"
+        assert page.value(rows) == [str(device["device"]) for device in told["devices"]]
+        page.click("input[value=seconds]")
+        assert page.value("document.getElementById('drift-chart').data.at(-1).x[0]") != stars[0]
+        assert page.complaints == []
+
+
+def test_where_no_groups_are_known_nothing_is_said_of_following(tmp_path):
+    nobody = ("incongruence.kind=none", "incongruence.groups=[6]")
+    run = tiny(*SWAP, *nobody, "run.report=true").run(tmp_path / "run")
+    names = ("drift_devices", "drift_followed", "drift_rounds")
+    assert [run.summary[name] for name in names] == [2, None, None]
+    shown = fedclade("show-run", tmp_path / "run").out
+    assert "2 device(s) swapped data in round 2; no groups are known" in shown
+    told = run_data(run)["drift"]
+    assert (told["known"], [device["after"] for device in told["devices"]]) == (False, [None, None])
+
+
+def test_a_run_without_a_drift_has_no_such_chart(tmp_path):
+    run = tiny("run.rounds=1", "run.report=true").run(tmp_path / "run")
+    assert run_data(run)["drift"] is None
+    with browser() as page:
+        page.see()
+        page.open(run.folder / "report.html")
+        assert page.value("document.getElementById('drift-section').hidden")
+        page.click("input[value=seconds]")
+        assert page.complaints == []
 
 
 def test_without_clusters_nobody_is_followed(tmp_path):

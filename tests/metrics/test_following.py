@@ -42,6 +42,12 @@ def test_one_that_moves_and_moves_back_is_not_at_home_in_the_end():
     assert (found.rounds.tolist(), found.at_home.tolist()) == ([0.0], [False])
 
 
+def test_where_no_groups_are_known_nobody_is_said_to_be_followed_and_all_rounds_since_count():
+    found = followed([list("aaaaaa")] * 4, [0.9, 0.3, 0.5, 0.8], group=np.zeros(6, dtype=np.int64))
+    assert (found.known, np.isnan(found.rounds).all(), found.at_home.any()) == (False, True, False)
+    assert found.lost == pytest.approx([(0.6 + 0.4 + 0.1) / 3])
+
+
 def test_rounds_without_an_evaluation_are_counted_and_one_before_the_change_is_needed_for_what_was_lost():
     found = followed([BEFORE, AFTER], [0.9, 0.4], rounds=(6, 9))
     assert found.rounds.tolist() == [4.0]
@@ -63,10 +69,13 @@ def test_at_home_is_where_most_of_the_others_are_of_the_same_group(nodes, home):
 
 
 def test_metrics_of_a_drift_by_hand():
-    drift = Following(np.array([1.0, np.nan, 4.0]), np.array([True, False, True]), np.array([0.1, 0.4, 0.1]))
+    home, lost = np.array([True, False, True]), np.array([0.1, 0.4, 0.1])
+    drift = Following(np.arange(3), np.array([1.0, np.nan, 4.0]), home, lost, known=True)
     told = summarise(replace(OUTCOME, drift=drift))
     names = ("drift_devices", "drift_followed", "drift_rounds", "drift_accuracy_lost")
     assert [told[name] for name in names] == pytest.approx([3, 2 / 3, 2.5, 0.2])
-    never = Following(np.array([np.nan]), np.array([False]), np.array([np.nan]))
+    never = Following(np.arange(1), np.array([np.nan]), np.array([False]), np.array([np.nan]), known=True)
     assert [summarise(replace(OUTCOME, drift=never))[name] for name in names] == [1, 0.0, None, None]
+    untold = summarise(replace(OUTCOME, drift=replace(drift, rounds=np.full(3, np.nan), known=False)))
+    assert [untold[name] for name in names] == [3, None, None, pytest.approx(0.2)]
     assert [summarise(OUTCOME)[name] for name in names] == [None] * 4

@@ -15,8 +15,11 @@ def drift_devices(outcome: Outcome) -> int | None:
 
 @metric("drift_followed", "drift followed (%)", factor=100, table=None, figure=None)
 def drift_followed(outcome: Outcome) -> float | None:
-    """Share of them that are in a cluster of their new group at the end: most others in it are of that group."""
-    return None if outcome.drift is None else float(outcome.drift.at_home.mean())
+    """Share of them that are in a cluster of their new group at the end: most others in it are of that group.
+
+    None where nobody knows the groups.
+    """
+    return None if outcome.drift is None or not outcome.drift.known else float(outcome.drift.at_home.mean())
 
 
 @metric("drift_rounds", "drift followed after (rounds)", table=None, figure=None)

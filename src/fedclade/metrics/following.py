@@ -12,9 +12,11 @@ from fedclade.core.arrays import Bools, Floats, Ints
 class Following:
     """Entry i of every array belongs to the i-th device whose data changed."""
 
+    devices: Ints  # their ids
     rounds: Floats  # after the change, until the device was first in a cluster of its new group; NaN: it never was
     at_home: Bools  # whether it was in such a cluster in the end
     lost: Floats  # accuracy or R² below that before the change, in the rounds until then: their mean; 0: no rounds
+    known: bool  # whether there are several groups; or else nobody can say who is with whose, and nobody "ever was"
 
 
 def following(
@@ -29,7 +31,7 @@ def following(
     devices : whole numbers
         Those that changed.
     group : whole numbers, one for each device of the run
-        The groups after the change.
+        The groups after the change; all the same where no truth is known.
     rounds : whole numbers, ascending
         The rounds in which devices were evaluated, one of them after the change.
     nodes : texts, rounds × devices
@@ -38,7 +40,8 @@ def following(
         Accuracy or R² of its cluster's model on its test data.
     """
     since = np.flatnonzero(rounds >= changed_round)
-    home = np.stack([_at_home(np.array(nodes[row]), group)[devices] for row in since.tolist()])
+    known = len(np.unique(group)) > 1
+    home = np.stack([_at_home(np.array(nodes[row]), group)[devices] & known for row in since.tolist()])
     first = np.where(home.any(axis=0), home.argmax(axis=0), len(since))  # entry of `since`; beyond the last: never
     until = np.append(rounds[since] - changed_round, np.nan)[first]
     before = score[since[0] - 1, devices] if since[0] > 0 else np.full(len(devices), np.nan)
@@ -46,7 +49,7 @@ def following(
         float(np.mean(before[i] - score[since[:end], device])) if end else 0.0
         for i, (device, end) in enumerate(zip(devices.tolist(), first.tolist(), strict=True))
     ]
-    return Following(until, home[-1], np.array(lost))
+    return Following(devices, until, home[-1], np.array(lost), known)
 
 
 def _at_home(node: np.ndarray, group: Ints) -> Bools:

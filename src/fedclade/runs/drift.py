@@ -19,9 +19,9 @@ def groups_at_end(devices: Sequence[dict[str, Any]], events: Sequence[dict[str, 
 
 
 def followed(events: "pd.DataFrame", evaluations: "pd.DataFrame", group: Ints, score: Score) -> Following | None:
-    """From the tables of a run and the groups after the change; None where nothing changed."""
+    """From the tables of a run and the groups after the change; None where nothing changed, or is not evaluated yet."""
     changed = events[events["kind"] == "drifted"]
-    if changed.empty:
+    if changed.empty or not evaluations["round"].max() >= changed["round"].iloc[0]:
         return None
     by_round = evaluations.sort_values(["round", "device"]).pivot(index="round", columns="device")
     return following(

@@ -43,7 +43,7 @@ const splitLines = () => forks.map((node) => line(at(node.split.round), at(node.
 
 byId("clock").addEventListener("change", (event) => {
   clock = event.target.value;
-  for (const id of ["tree-chart", "accuracy-chart", "norms-chart"]) draw(id);
+  for (const id of ["tree-chart", "accuracy-chart", "drift-chart", "norms-chart"]) if (drawn.has(id)) draw(id);
 });
 
 // -------------------------------------------------------------------------------- tree
@@ -137,6 +137,42 @@ chart("accuracy-chart", () => {
       { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" })),
   } };
 });
+
+const drift = DATA.drift;
+if (drift) {
+  byId("drift-section").hidden = false;
+  byId("drift-line").textContent = (drift.line ? `${drift.line}. ` : "") + "Each thin line is a device whose data changed, and the thick one their mean. " +
+    (drift.known ? "A star marks the round in which the device was first in a cluster of its new group: until then it was served by a model made for its old data."
+      : "No groups are known, so nobody can say when a device was with those like it.");
+  chart("drift-chart", () => {
+    const x = drift.rounds.map(at), few = drift.devices.length <= COLOURS.length, stars = { x: [], y: [], text: [] };
+    const traces = drift.devices.map((one, i) => ({ x, y: one.score, mode: mode(one.score), name: `device ${one.device}`, showlegend: few,
+      line: { width: 1, color: few ? colour(i) : css("--soft") } }));
+    for (const one of drift.devices.filter((each) => each.after !== null)) {
+      stars.x.push(at(drift.round + one.after));
+      stars.y.push(one.score[drift.rounds.indexOf(drift.round + one.after)]);
+      stars.text.push(`device ${one.device} is with its new group`);
+    }
+    traces.push(
+      { x, y: drift.mean, mode: mode(drift.mean), name: "their mean", line: { width: 3, color: css("--ink") } },
+      { x, y: drift.others, mode: mode(drift.others), name: "mean of the others", line: { width: 2, color: css("--soft"), dash: "dash" } },
+      { ...stars, mode: "markers", name: "with its new group", hoverinfo: "text", showlegend: stars.x.length > 0,
+        marker: { symbol: "star", size: 13, color: css("--ink"), line: { width: 1, color: css("--paper") } } },
+    );
+    const change = at(drift.round);
+    return { traces, layout: { height: 400, xaxis: clockAxis(), yaxis: shareAxis(), hovermode: "closest",
+      shapes: [line(change, change, 0, 1, { yref: "paper", line: { color: css("--ink"), width: 1, dash: "dash" } })],
+      annotations: [label("their data change", change, 0.02, { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" })] } };
+  });
+  const points = (value) => (value === null ? "–" : { text: scored.percent ? `${(100 * value).toFixed(1)} points` : value.toFixed(3), sort: value });
+  const driftColumns = [{ name: "device" }, drift.known && { name: "from group" }, drift.known && { name: "to group" },
+    drift.known && { name: "followed after rounds" }, { name: `${scored.title} lost ${drift.known ? "until then" : "since then"}` },
+    { name: "cluster at the end", words: true }, drift.known && { name: "with its new group", words: true }];
+  table("drift-table", `Who changed in round ${drift.round}, and who was followed`, driftColumns.filter(Boolean), drift.devices.map((one) => [
+    one.device, one.from, one.to, { text: one.after === null ? "never" : `${one.after}`, sort: one.after ?? 1e9 }, points(one.lost),
+    one.node, one.home ? "yes" : "no",
+  ].filter((_, i) => driftColumns[i])));
+}
 
 const NORMS = {
   "norm-thresholds": "A cluster splits when the mean is small (below ε1) while someone still pulls hard (above ε2); " +

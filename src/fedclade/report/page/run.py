@@ -11,6 +11,7 @@ from fedclade.core.task import Score
 from fedclade.core.tree import Tree
 from fedclade.metrics.fairness import jain
 from fedclade.report.listener import Listener
+from fedclade.report.page.drift import drift_data
 from fedclade.report.page.headlines import lead, numbers, tiles
 from fedclade.report.page.large import large_data
 from fedclade.report.page.shell import Json, made_from, packed, rounded, score_data, shared_folder, write_page
@@ -64,6 +65,7 @@ def run_data(run: Run) -> Json:
         "epsilons": list(config.epsilons),
         "norm": config.norm_thresholds.norm,
         "rounds": _rounds(rounds, run.score),
+        "drift": drift_data(run),
         "clusters": _norms(run.clusters),
         "tree": _nodes(tree, each, devices),
         "splits": _splits(run, devices),

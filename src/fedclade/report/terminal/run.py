@@ -14,7 +14,7 @@ from fedclade.core.state import CONVENTIONAL
 from fedclade.core.task import ACCURACY, Score
 from fedclade.core.units import duration
 from fedclade.metrics import Metric
-from fedclade.report.drift import drift_line
+from fedclade.report.drift import drift_told
 from fedclade.report.terminal.words import spans
 from fedclade.runs import Run
 from fedclade.runs.drift import groups_at_end
@@ -58,7 +58,7 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
     """
     summary = run.summary
     score, by_model = run.score, _score_of(run)
-    drift = map(Text, drift_line(run))
+    drift = [Text(f"{'Drift':<12}{told}")] if (told := drift_told(run)) else []
     yield Group(*_facts_of(summary, run.real, score), *drift, *_losses(run), *_own(run.own_metrics, summary), Text())
     yield _clusters(run, by_model, details)
     if not details and (more := len(run.leaves()) - CLUSTERS) > 0:
