@@ -9,7 +9,9 @@ from fake_grid import FakeGrid
 from flwr.app import Message
 from own_question import Rarest, Unheard
 from replay import simulated
+from safetensors.numpy import load_file
 
+from data_builders import error_line
 from fedclade import Experiment, UserError, open_run
 from fedclade.deployment.fleet import DeployedFleet
 from fedclade.deployment.flower import federation as federations
@@ -27,8 +29,18 @@ FIELDS = {
     for name, value in fields.items()
 }
 SETTINGS = {**FIELDS, "run.conventional": "frozen", "training.engine": "sequential", "grace-seconds": 1.0}
+PATIENT = {**SETTINGS, "grace-seconds": 300.0}  # where everybody answers: on a busy machine that takes a while
 TWO_AT_ONCE = {"edge.bandwidth_hz": 2e6}
 CROSS_EVALUATION = {"clustering.method": "cross-evaluation"}
+NUMBERS = {
+    **CROSS_EVALUATION,
+    "population.source": "synthetic",
+    "population.synthetic_models": "group",
+    "population.synthetic_targets": "numbers",
+    "population.samples": 900,
+    "training.epochs": 6,
+    "incongruence.kind": "none",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +73,12 @@ def incidents(run) -> str:
 
 
 @pytest.mark.parametrize(
-    "at_once", [{}, TWO_AT_ONCE, CROSS_EVALUATION], ids=["one message", "called one by one", "asked"]
+    "at_once",
+    [{}, TWO_AT_ONCE, CROSS_EVALUATION, NUMBERS],
+    ids=["one message", "called one by one", "asked", "numbers instead of classes"],
 )
 def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_once):
-    run = deploy(grid_of(), {**SETTINGS, **at_once, "out": str(tmp_path / "real")})
+    run = deploy(grid_of(), {**PATIENT, **at_once, "out": str(tmp_path / "real")})
     same = simulated(run, tmp_path / "simulated")
     for table in ("rounds", "clusters", "evaluations", "models"):
         mine, theirs = run.table(table), same.table(table)
@@ -74,9 +88,8 @@ def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_on
             if c not in ("seconds", "start_seconds", "asking_seconds") and "span" not in c and "bound" not in c
         ]
         shared = [c for c in shared if "latency" not in c]
-        np.testing.assert_allclose(
-            mine[shared].select_dtypes("number"), theirs[shared].select_dtypes("number"), rtol=1e-5, err_msg=table
-        )
+        here, there = (each[shared].select_dtypes("number") for each in (mine, theirs))
+        np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-6, err_msg=table)
     assert set(zip(run.uploads["round"], run.uploads["device"], strict=True)) == set(
         zip(same.uploads["round"], same.uploads["device"], strict=True)
     )
@@ -85,7 +98,50 @@ def test_selections_splits_and_models_are_those_of_the_simulator(tmp_path, at_on
         for name, tensor in run.model(node["name"]).items():
             np.testing.assert_allclose(tensor, same.model(node["name"])[name], rtol=1e-5, atol=1e-7)
     assert run.summary["adjusted_rand_index"] == 1.0
+    assert run.score.name == ("r2" if at_once == NUMBERS else "accuracy")
     assert (run.folder / "report.html").is_file() == run.config.run.report
+
+
+HEADS = {"model.name": "mlp", "model.hidden": 8, "model.local": "['3.*']"}
+
+
+def test_tensors_that_stay_on_devices_are_those_of_the_simulator_and_the_server_never_sees_them(tmp_path):
+    grid = grid_of()
+    for device in range(6):
+        grid.nodes[100 + device].context.node_config["model"] = str(tmp_path / f"{device}.safetensors")
+    run = deploy(grid, {**PATIENT, **HEADS, "out": str(tmp_path / "real")})
+    same = simulated(run, tmp_path / "simulated")
+    mine, theirs = (each.evaluations[["accuracy", "loss"]].to_numpy() for each in (run, same))
+    np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+    kept, leaf_of = same.model("local"), run.read_tree().leaf_of()
+    first = deploy(grid_of(), {**PATIENT, **HEADS, "run.rounds": 1, "out": str(tmp_path / "first")}).model("0")
+    for device in range(6):
+        own = load_file(tmp_path / f"{device}.safetensors")
+        shared = run.model(leaf_of[device])
+        for name, tensor in own.items():
+            expected = kept[name][device] if name.startswith("3.") else shared[name]
+            np.testing.assert_allclose(tensor, expected, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_array_equal(shared["3.weight"], first["3.weight"])  # nobody ever moved it there
+        assert not np.array_equal(own["3.weight"], first["3.weight"])
+
+
+def test_a_device_that_is_told_to_train_a_round_again_begins_where_it_began(tmp_path):
+    grid, sent = grid_of(), []
+
+    def twice(message, context):
+        replies = [app(message, context) for _ in range(2)]
+        sent.extend(unpack(reply.content)[1]["update"] for reply in replies)
+        return replies[1]
+
+    grid.nodes[102].faults[(TRAIN, "2")] = twice
+    deploy(grid, {**PATIENT, **HEADS, "out": str(tmp_path / "run")})
+    np.testing.assert_array_equal(*sent)
+
+
+def test_a_pattern_that_chooses_no_tensor_is_told_before_anybody_trains(tmp_path):
+    settings = {**SETTINGS, "model.local": "['head.*']", "out": str(tmp_path / "run")}
+    assert "matches none of the model's tensors" in error_line(deploy, grid_of(), settings)
+    assert not (tmp_path / "run").exists()
 
 
 def fleet_on(grid: FakeGrid) -> DeployedFleet:
@@ -196,8 +252,6 @@ def test_every_device_gets_its_clusters_model(tmp_path):
     grid.nodes[104].context.node_config["model"] = str(tmp_path / "device/mine.safetensors")
     run = deploy(grid, {**SETTINGS, "out": str(tmp_path / "run")})
     leaf = next(node["name"] for node in run.tree if 4 in node["members"] and not node["children"])
-    from safetensors.numpy import load_file
-
     for name, tensor in load_file(tmp_path / "device/mine.safetensors").items():
         np.testing.assert_array_equal(tensor, run.model(leaf)[name])
 

@@ -96,6 +96,8 @@ class DeployedFleet:
             self._edge.measured(device, span.ready, span.end - span.start)
         for device, seconds in uploads.late.items():
             self._edge.overdue(device, seconds)
+        if self._config.model.local:  # devices have other tensors of their own than when they last answered
+            self._evaluations = EvaluationMemory()
         updates = uploads.arrived()
         if plan.choose is not None:
             plan = plan.choose(_norms(devices, updates))

@@ -23,6 +23,7 @@ from fedclade.core.stopwatch import Stopwatch
 from fedclade.deployment.fleet import DeployedFleet
 from fedclade.deployment.measured_edge import MeasuredEdge
 from fedclade.deployment.transport import Transport
+from fedclade.fleet.simulated.personal import local_positions
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import find_metrics
@@ -66,8 +67,10 @@ class Deployment:
     @cached_property
     def server(self) -> Server:
         """Algorithm 1. The method is told of no planted groups: more devices may come, and theirs are not known."""
-        if self.config.model.local:
-            raise UserError("model.local: is for simulated devices; real ones share all tensors of a model")
+        if (
+            self.config.model.local
+        ):  # devices choose the tensors; a pattern that chooses none is told before anybody trains
+            local_positions(self._local.named_tensors(self._local.initial), self.config.model.local)
         return Server(self.config, self.fleet, self._edge, find_method(self.config), self._stopwatch)
 
     @cached_property

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from fedclade.core.errors import UserError
@@ -17,7 +17,8 @@ from fedclade.deployment.transport import QUESTION
 if TYPE_CHECKING:
     from fedclade.config import Config
     from fedclade.deployment.flower.data import DeviceData
-    from fedclade.fleet.questions import Question
+    from fedclade.deployment.flower.own_tensors import OwnTensors
+    from fedclade.fleet.questions import Examiner, Question
     from fedclade.fleet.simulated.sgd import Local
 
 KEPT_UPDATE, KEPT_ROUND, MODEL = "fedclade.update", "fedclade.round", "fedclade.model"
@@ -58,8 +59,12 @@ def train(message: Message, context: Context) -> Message:
     begun = time.perf_counter()
     request, facts, arrays = unpack_request(message.content)
     me = np.array([request.device])
-    _, local = _local(request, context)
-    (update,) = local.train_many(request.round, arrays["models"], me, np.array([0]))
+    config, local = _local(request, context)
+    own, models = _own_tensors(config, local, context), arrays["models"]
+    start = models if own is None else own.start(models, request.round)
+    (update,) = local.train_many(request.round, start, me, np.array([0]))
+    if own is not None:
+        update = own.keep(start[0], update, request.round)
     told = {"seconds": time.perf_counter() - begun}
     context.state[KEPT_UPDATE] = ArrayRecord([update])
     context.state[KEPT_ROUND] = ConfigRecord({"round": request.round})
@@ -87,15 +92,20 @@ def answer(message: Message, context: Context) -> Message:
         arrays[OWN_UPDATE] = own
     question = find_question(str(facts.pop(QUESTION))).read(facts, arrays, request.device)
     config, local = _local(request, context)
-    found = _answer(config, question, local)
+    own_tensors = _own_tensors(config, local, context)
+    found = _answer(config, question, local if own_tensors is None else own_tensors.examiner(local, request.device))
     return Message(pack(*question.reply(found)), reply_to=message)
 
 
 @app.query("deliver")
 def deliver(message: Message, context: Context) -> Message:
     """Take my cluster's model: into the file that the node config names as ``model``, and into my state."""
-    _, facts, tensors = unpack_request(message.content)
-    context.state[MODEL] = message.content.array_records["arrays"]
+    request, facts, tensors = unpack_request(message.content)
+    if _config(request).model.local:
+        config, local = _local(request, context)
+        own = _own_tensors(config, local, context)
+        tensors |= {} if own is None else own.named()
+    context.state[MODEL] = ArrayRecord({name: Array(tensor) for name, tensor in tensors.items()})
     place = str(context.node_config.get("model", ""))
     if place:
         from safetensors.numpy import save_file
@@ -105,14 +115,21 @@ def deliver(message: Message, context: Context) -> Message:
     return Message(pack({"place": place}), reply_to=message)
 
 
-def _answer(config: "Config", question: "Question[Any]", local: "Local") -> Any:
+def _own_tensors(config: "Config", local: "Local", context: Context) -> "OwnTensors | None":
+    """Those that stay with me; None where all are shared."""
+    from fedclade.deployment.flower.own_tensors import OwnTensors
+
+    return OwnTensors.of(context, config, local)
+
+
+def _answer(config: "Config", question: "Question[Any]", examiner: "Examiner") -> Any:
     """An answer, with noise in it if the config says so: drawn here, from what nobody else knows."""
     if not config.privacy.noise:
-        return question.run(local)
+        return question.run(examiner)
     from fedclade.fleet.privacy import Private
 
     chance = np.random.default_rng()
-    return Private(config.privacy.noise, lambda device: chance).run(question, local)
+    return Private(config.privacy.noise, lambda device: chance).run(question, examiner)
 
 
 def _kept_update(request: About, context: Context) -> np.ndarray | None:
@@ -124,12 +141,18 @@ def _kept_update(request: About, context: Context) -> np.ndarray | None:
     return update
 
 
+def _config(request: About) -> "Config":
+    """The server's config."""
+    from fedclade import config as configuration
+
+    return configuration.load(tomllib.loads(request.config))
+
+
 def _data(request: About, context: Context) -> "tuple[Config, DeviceData]":
     """The server's config, and this device's data."""
-    from fedclade import config as configuration
     from fedclade.deployment.flower.data import load_data
 
-    config = configuration.load(tomllib.loads(request.config))
+    config = _config(request)
     classes = request.classes or context.run_config.get("classes", 0)
     return config, load_data(config, context.node_config, {**context.run_config, "classes": classes})
 
