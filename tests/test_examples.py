@@ -124,7 +124,7 @@ def test_a_model_of_ones_own_is_the_one_that_is_trained(tmp_path):
 
 
 @pytest.mark.usefixtures("in_examples")
-@pytest.mark.parametrize("name", ["own_data", "own_model", "own_text"])
+@pytest.mark.parametrize("name", ["own_data", "own_model", "own_text", "own_text_model"])
 def test_the_command_of_an_example_works_from_its_folder(tmp_path, name):
     (command,) = commands(EXAMPLES / f"{name}.py")
     assert command in commands(EXAMPLES / "README.md")
@@ -170,10 +170,43 @@ def test_the_groups_among_devices_with_texts_are_found(tmp_path):
     assert open_run(tmp_path / "run").summary["adjusted_rand_index"] == 1.0
 
 
-@pytest.mark.parametrize("preset", ["synthetic", "topics"])
-def test_the_command_of_a_built_in_setting_runs(preset, tmp_path):
-    (command,) = [words for words in commands(DOCS / "own-data.md") if words[1] == preset]
+@pytest.mark.usefixtures("in_examples")
+def test_a_text_model_of_ones_own_learns_texts_and_its_groups_are_found(tmp_path):
+    (command,) = commands(EXAMPLES / "own_text_model.py")
+    fewer = ("--set", "run.rounds=3", "--set", "run.report=false")
+    assert fedclade(*command, *fewer, "--out", tmp_path / "run").code == 0
+    run = open_run(tmp_path / "run")
+    assert set(run.model("0")) >= {"embed.weight", "read.weight_hh_l0", "score.bias"}
+    assert run.summary["adjusted_rand_index"] == 1.0
+    assert run.summary["accuracy_mean"] > 0.8  # by chance: a third
+
+
+PRESETS = [("synthetic", "own-data"), ("topics", "own-data"), ("mix", "own-data"), ("regression", "regression")]
+
+
+@pytest.mark.parametrize(("preset", "page"), PRESETS)
+def test_the_command_of_a_built_in_setting_runs(preset, page, tmp_path):
+    (command,) = [words for words in commands(DOCS / f"{page}.md") if words[1] == preset]
     assert fedclade(*command, *FAST, "--out", tmp_path / "run").code == 0
+    assert len(set(open_run(tmp_path / "run").devices["planted_group"])) > 1
+
+
+def test_the_command_that_varies_contrast_by_group_runs(tmp_path):
+    (command,) = commands(DOCS / "own-groups.md")
+    answer = fedclade(*command, *FAST, "--out", tmp_path / "run")
+    assert (answer.code, answer.err) == (0, "")
+    assert open_run(tmp_path / "run").config.incongruence.kind == "contrast"
+
+
+def test_the_function_that_the_docs_show_makes_devices_of_its_groups_see_other_numbers(tmp_path, monkeypatch):
+    (function,) = python_blocks("own-groups.md")
+    stand_in_folder_with(monkeypatch, tmp_path, "my_groups", function)
+    devices = [(np.ones((20, 3)), np.arange(20) % 2) for _ in range(4)]
+    planted = {"incongruence.kind": "my_groups:louder", "incongruence.groups": [2, 2], "custom.louder": 0.5}
+    plain = {"population.standardise": False}
+    population = Experiment("own-data", {**planted, **plain}, devices=devices).population
+    seen = [population.images[population.train[k]].max() for k in range(4)]
+    assert seen == [1.0, 1.0, 1.5, 1.5]
 
 
 @pytest.mark.parametrize("source", ["images.npz", "site"])

@@ -310,7 +310,8 @@ def sends(**arrays):
 def test_a_device_that_fails_costs_its_own_update_only(tmp_path, fault, kind, said, at_once):
     grid = grid_of()
     grid.nodes[102].faults[(UPLOAD if at_once else TRAIN, "2")] = fault
-    run = deploy(grid, {**SETTINGS, **at_once, "out": str(tmp_path / "run")})
+    settings = SETTINGS if fault is silent else PATIENT
+    run = deploy(grid, {**settings, **at_once, "out": str(tmp_path / "run")})
     asked_again = [(3, 2)] if fault is silent else []  # who gave no answer is called again once it has told who it is
     assert events(run, kind) == [(2, 2), *asked_again]
     assert reasons(run, kind)[0].startswith(said)
