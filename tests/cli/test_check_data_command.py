@@ -5,9 +5,12 @@ import re
 import shlex
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pandas as pd
 import pytest
 
+from data_builders import stand_in_folder_with
 from fedclade import open_run
 from tiny_runs import fedclade, refusal
 
@@ -55,3 +58,37 @@ def test_a_source_with_a_name_and_many_classes_is_told_in_few_lines(here):
 )
 def test_a_mistake_is_one_line(words, right, here):
     assert right in refusal("check-data", *words)
+
+
+ROWS = [(i % 2, float(i), i % 4 // 2) for i in range(16)]  # device, reading, class
+
+
+def written(folder: Path, form: str) -> str:
+    """Two devices with the same eight samples each, in one of the forms that a source may have."""
+    frame = pd.DataFrame(ROWS, columns=["device", "reading", "y"])
+    if form == "all.npz":
+        np.savez(folder / form, x=frame[["reading"]].to_numpy(), y=frame["y"], device=frame["device"])
+    elif form == "site":
+        (folder / form).mkdir()
+        for device, mine in frame.groupby("device"):
+            np.savez(folder / form / f"pump-{device}.npz", x=mine[["reading"]], y=mine["y"])
+    elif form == "all.csv":
+        frame.to_csv(folder / form, index=False)
+    elif form == "all.parquet":
+        frame.to_parquet(folder / form, index=False)
+    elif form == "saved":
+        datasets.Dataset.from_pandas(frame).save_to_disk(folder / form)
+    else:
+        module = f"import pandas as pd\n\ndef rows(config):\n    return pd.DataFrame({frame.to_dict('list')})\n"
+        (folder / "given_here.py").write_text(module)
+    return form
+
+
+@pytest.mark.parametrize("form", ["all.npz", "site", "all.csv", "all.parquet", "saved", "given_here:rows"])
+def test_every_form_of_a_source_is_looked_at_and_told_alike(form, tmp_path, monkeypatch):
+    stand_in_folder_with(monkeypatch, tmp_path, "nothing_here", "")
+    told = fedclade("check-data", written(tmp_path, form), "--json")
+    assert told.code == 0, told.err
+    facts = json.loads(told.out)
+    assert (facts["samples"], facts["dtype"], facts["classes"]) == (16, "float32", 2)
+    assert (facts["devices"]["count"], facts["devices"]["samples_max"], facts["devices"]["label_skew"]) == (2, 8, 0.0)
