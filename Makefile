@@ -1,6 +1,8 @@
 # Every target makes .venv by itself and installs again only when the dependencies changed. "make run" installs what a run
 # needs; all other targets install what the tests need, too. Python compiles what it imports: compiling everything
-# beforehand would take longer than all the rest.
+# beforehand would take longer than all the rest. It keeps what it compiled, also where the environment says that it
+# should not, as in many containers: or else every process would compile torch and all the rest anew, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
