@@ -22,7 +22,6 @@ from fedclade.models import Shape, build_model, outputs_of
 
 KEY = "fedclade"  # one entry of a file's metadata: several would be written in any order, and the same model must
 # give the same bytes
-ANY_NUMBER = ({0: torch.export.Dim("samples")},)  # of samples
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def save_onnx(model: TrainedModel, path: Path) -> None:
             (_example(model),),
             input_names=["samples"],
             output_names=["numbers" if model.card.task.numbers else "scores"],
-            dynamic_shapes=ANY_NUMBER,
+            dynamic_shapes=_any_number(),
             dynamo=True,
             verbose=False,
         )
@@ -114,11 +113,16 @@ def _example(model: TrainedModel) -> torch.Tensor:
     return torch.zeros(2, *model.card.input_shape, dtype=torch.int32 if model.card.tokens else numbers)
 
 
+def _any_number() -> tuple[dict[int, Any]]:
+    """Any number of samples. Made when needed: torch imports sympy for it, which takes half a second."""
+    return ({0: torch.export.Dim("samples")},)
+
+
 def save_program(model: TrainedModel, path: Path) -> None:
     """Write a model as a program of its own, which ``torch.export.load`` reads without any of fedclade's code.
 
     It takes any number of samples, of 8 bits if the devices' are, token ids of 32 bits, else floats.
     """
-    program = torch.export.export(model, (_example(model),), dynamic_shapes=ANY_NUMBER)
+    program = torch.export.export(model, (_example(model),), dynamic_shapes=_any_number())
     with path.open("wb") as file:
         torch.export.save(program, file)
