@@ -19,8 +19,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import fedclade
+from fedclade import config as configuration
 from fedclade.report import terminal
 from fedclade.report.terminal.progress import ProgressLine
+from fedclade.study import plan_jobs
 from tiny_runs import TINY, tiny, tiny_file
 
 
@@ -153,6 +155,32 @@ def test_the_command_keeps_bar_count_and_time_left(columns, norms, tmp_path):
 def test_python_shows_the_same_bar_on_a_terminal(columns, tmp_path):
     script = f"import fedclade; fedclade.run({TINY!r}, {str(tmp_path / 'run')!r})"
     check_bar(frames(columns, "-c", script), columns)
+
+
+# -------------------------------------------------------------------------------- of a comparison
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_comparison_shows_the_runs_that_go_on_and_the_time_left(columns, tmp_path):
+    jobs = plan_jobs(configuration.load(TINY, ["compare.seeds=1", 'compare.policies=["fair", "random"]']), tmp_path)
+    out = Console(file=io.StringIO(), width=columns, force_terminal=True)
+    told = {"accuracy_mean": 0.5, "accuracy_min": 0.25}
+    with terminal.ComparisonDisplay(out, jobs) as display:
+        display(jobs[0], 1, {"wall_seconds": 4.0, **told})
+        display(jobs[1], 1, {"wall_seconds": 5.0, "accuracy_mean": None, "accuracy_min": None})
+        display(jobs[0], 2, {"wall_seconds": 6.0, "accuracy_mean": None, "accuracy_min": None})
+        both = out.file.getvalue()
+        display(jobs[0], 3, {})
+        display(jobs[1], 2, {"wall_seconds": 35.0, **told})
+        one = out.file.getvalue()[len(both) :]
+    both, one = (re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text) for text in (both, one))
+    assert re.search(r"run +devices +seed +round +mean +worst +left", both)
+    assert re.search(r"fair +6 +1 +2/3 +50\.0 % +25\.0 % +2 s", both)
+    assert re.search(r"random +6 +1 +1/3 *$", both, re.MULTILINE)
+    assert re.search(rf"runs +{BAR} +0/2 +about .* left +2 going on", both)
+    assert "fair" not in one.splitlines()[-2]
+    assert re.search(r"random +6 +1 +2/3 +50\.0 % +25\.0 % +30 s", one)
+    assert re.search(rf"runs +{BAR} +1/2 +about .* left +1 going on", one)
 
 
 # -------------------------------------------------------------------------------- in a notebook

@@ -28,7 +28,7 @@ def failing(job, monkeypatch):
         monkeypatch.setattr(children, "COMMAND", (sys.executable,))
         monkeypatch.setattr(execute, "_words", lambda _: ["-c", script])
         rounds: list[int] = []
-        failed = carry_out([job], 1, lambda _, done: rounds.append(done))
+        failed = carry_out([job], 1, lambda _, done, __: rounds.append(done))
         file = job.folder / "failure.txt"
         return failed.get(job), rounds, file.read_text("utf-8") if file.is_file() else None
 

@@ -16,7 +16,7 @@ from fedclade.study.plan import Job
 
 LAST_WORDS = 100  # lines kept of a run that failed: enough for a traceback
 
-OnProgress = Callable[[Job, int], None]  # rounds done of a job; all of them when it ends
+OnProgress = Callable[[Job, int, Mapping[str, Any]], None]  # rounds done of a job, all when it ends; what it told
 FailureKind = Literal["user-error", "interrupted", "crashed", "died"]
 
 
@@ -44,7 +44,7 @@ def cores() -> int:
 def carry_out(
     jobs: Sequence[Job],
     processes: int,
-    on_progress: OnProgress = lambda job, rounds: None,
+    on_progress: OnProgress = lambda job, rounds, told: None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> dict[Job, Failure]:
     """Run what is not finished, each in a process of its own; gives what went wrong with those that failed.
@@ -63,7 +63,7 @@ def carry_out(
                 if failure := future.result():
                     failed[futures[future]] = failure
                 if not children.stopping:
-                    on_progress(futures[future], futures[future].config.run.rounds)
+                    on_progress(futures[future], futures[future].config.run.rounds, {})
             if stop_requested() and not children.stopping:
                 children.stop()
     if children.stopping:
@@ -89,7 +89,7 @@ def _carry_out(job: Job, children: Children, on_progress: OnProgress) -> Failure
             continue
         last = event
         if event["event"] == "round":
-            on_progress(job, _rounds_done(job, event))
+            on_progress(job, _rounds_done(job, event), event)
     code = child.ended()
     children.forget(child)
     file = job.folder / "failure.txt"

@@ -6,9 +6,10 @@ A name is imported when it is first asked for: what one command prints does not 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedclade.report.terminal.comparing import ComparisonDisplay
     from fedclade.report.terminal.comparison import show_comparison, show_leaderboard
     from fedclade.report.terminal.plan import plan_as_json, show_plan, show_plan_details
-    from fedclade.report.terminal.progress import ComparisonDisplay, ProgressDisplay, event_lines
+    from fedclade.report.terminal.progress import ProgressDisplay, event_lines
     from fedclade.report.terminal.run import show_placement, show_run
     from fedclade.report.terminal.words import percent, rate, spans
 
@@ -28,9 +29,10 @@ __all__ = [
     "spans",
 ]
 HOMES = {
+    "comparing": ("ComparisonDisplay",),
     "comparison": ("show_comparison", "show_leaderboard"),
     "plan": ("plan_as_json", "show_plan", "show_plan_details"),
-    "progress": ("ComparisonDisplay", "ProgressDisplay", "event_lines"),
+    "progress": ("ProgressDisplay", "event_lines"),
     "run": ("show_placement", "show_run"),
     "words": ("percent", "rate", "spans"),
 }

@@ -1,4 +1,4 @@
-"""Progress of a run or of a comparison: a live line on a terminal, elsewhere a plain line now and then."""
+"""Progress of a run: a live line on a terminal, elsewhere a plain line now and then."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Self
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,7 +16,6 @@ from fedclade.core.units import duration
 from fedclade.metrics.outcome import known
 from fedclade.report.listener import Listener, Progress
 from fedclade.report.terminal.words import spans
-from fedclade.study import Job
 
 PLAIN_LINES = 25  # progress lines of a run whose output is not a terminal
 SHORTEST_BAR, SHORT_BAR, LONGEST_BAR, GAP = 6, 10, 24, 2  # columns
@@ -89,12 +88,19 @@ class ProgressLine:
         yield grid
 
 
-class _Live:
-    """Shows a progress line on a terminal as long as it is entered; nothing where there is no terminal."""
+class LiveLine:
+    """Shows a progress line on a terminal as long as it is entered; nothing where there is no terminal.
 
-    def __init__(self, console: Console, line: ProgressLine) -> None:
-        self.line = line
-        self._live = Live(line, console=console, transient=True) if console.is_terminal else None
+    ``above`` gives what is shown above the line, anew each time.
+    """
+
+    def __init__(self, console: Console, line: ProgressLine, above: Callable[[], RenderableType] | None = None) -> None:
+        self.line, self._above = line, above
+        shown = Live(get_renderable=self._shown, console=console, transient=True)
+        self._live = shown if console.is_terminal else None
+
+    def _shown(self) -> RenderableType:
+        return self.line if self._above is None else Group(self._above(), self.line)
 
     def __bool__(self) -> bool:
         return self._live is not None
@@ -120,7 +126,7 @@ class ProgressDisplay(Listener):
 
     def __init__(self, console: Console, rounds: int) -> None:
         self._console, self._rounds = console, rounds
-        self._live = _Live(console, ProgressLine("round", rounds))
+        self._live = LiveLine(console, ProgressLine("round", rounds))
         self._live.line.count = f"0/{rounds}"
 
     def __enter__(self) -> Self:
@@ -166,47 +172,3 @@ def facts_of(progress: Progress) -> list[str]:
         largest = max(norms, key=lambda c: c.max_norm or 0.0)
         facts.append(f"norms mean {largest.mean_norm:.3f} max {largest.max_norm:.3f}")
     return facts
-
-
-class ComparisonDisplay:
-    """One bar for all runs of a comparison; without a terminal, a line whenever a run is over."""
-
-    def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
-        self._console = console
-        self._done = dict.fromkeys(jobs, 0)
-        self._over: set[Job] = set()
-        self._begun, self._before = time.monotonic(), 0.0
-        self._live = _Live(console, ProgressLine("runs", self._work(lambda job: job.config.run.rounds)))
-
-    def _work(self, rounds: Callable[[Job], int]) -> float:
-        """A round of more devices takes longer."""
-        return float(sum(rounds(job) * job.devices for job in self._done))
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.__exit__()
-
-    def kept(self, job: Job) -> None:
-        """A run that was finished before this process began."""
-        self._done[job] = job.config.run.rounds
-        self._over.add(job)
-        self._before = self._work(self._done.__getitem__)
-
-    def __call__(self, job: Job, rounds: int) -> None:
-        """So many rounds of a job are done."""
-        self._done[job] = rounds
-        done = self._work(self._done.__getitem__)
-        speed = (done - self._before) / max(time.monotonic() - self._begun, 1e-9)
-        left = self._live.line.total - done
-        eta = f"about {duration(left / speed)} left" if speed and left else ""
-        over = rounds >= job.config.run.rounds and job not in self._over
-        if over:
-            self._over.add(job)
-        count = f"{len(self._over)}/{len(self._done)}"
-        running = sum(0 < r < job.config.run.rounds for job, r in self._done.items())
-        self._live.update(done, count, eta, [f"{running} going on"])
-        if over and not self._live:
-            self._console.print(f"run {count}  {job}  {eta}", soft_wrap=True, highlight=False)
