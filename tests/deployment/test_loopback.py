@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +20,15 @@ from fedclade.deployment.transport import DELIVER, TRAIN, UPLOAD
 from fedclade.runs import Run
 
 pytestmark = pytest.mark.slow
-LIMIT_SECONDS = 240
+LIMIT_SECONDS, PARTS = 240, 4
 # Flower starts a Python process for every message, so messages are what costs time: few rounds, evaluated at the end.
 FAST = {**SETTINGS, "run.evaluate_every": 99, "grace-seconds": 15.0, "resume": "", "wait-seconds": 120}
 
 
-@pytest.fixture
-def federation(tmp_path):
-    with contextlib.closing(LocalFederation(tmp_path)) as federation:
-        yield federation
-
-
-def start(federation: LocalFederation, devices: int, but: int = -1) -> dict[int, subprocess.Popen[bytes]]:
+def start(federation: LocalFederation, nodes: Iterable[int]) -> dict[int, subprocess.Popen[bytes]]:
+    """A SuperLink, and a SuperNode with each of these parts of the data."""
     federation.start_superlink()
-    nodes = set(range(devices)) - {but}
-    return {k: federation.start_member(k, f"partition-id={k} num-partitions={devices}") for k in sorted(nodes)}
+    return {k: federation.start_member(k, f"partition-id={k} num-partitions={PARTS}") for k in nodes}
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
@@ -69,15 +63,17 @@ def waited_too_long(run: Run) -> list[int]:
     return [row.round for row in run.rounds.itertuples() if row.seconds > deadline[row.round] + 2]
 
 
-def test_six_nodes_find_the_planted_groups_as_the_simulator_does_with_at_most_two_uploads_at_once(federation, tmp_path):
-    start(federation, 6)
+def test_four_nodes_find_the_planted_groups_as_the_simulator_does_with_at_most_two_uploads_at_once(tmp_path):
     folder = tmp_path / "run"
+    four = {"population.devices": 4, "incongruence.groups": "[2, 2]", "clustering.min_cluster_size": 2}
     split_at_once = {"norm_thresholds.warmup_rounds": 0, "run.rounds": 2}
     two_at_once = {"edge.bandwidth_hz": 2e6, "run.report": True, "out": str(folder)}
-    app = write_app(tmp_path / "app", {**FAST, **split_at_once, **two_at_once})
-    run = completed(federation, federation.run(app, {}), folder)
+    app = write_app(tmp_path / "app", {**FAST, **four, **split_at_once, **two_at_once})
+    with contextlib.closing(LocalFederation(tmp_path)) as federation:
+        start(federation, range(4))
+        run = completed(federation, federation.run(app, {}), folder)
 
-    assert sorted(node["members"] for node in run.tree if not node["children"]) == [[0, 1, 2], [3, 4, 5]]
+    assert sorted(node["members"] for node in run.tree if not node["children"]) == [[0, 1], [2, 3]]
     assert run.summary["adjusted_rand_index"] == 1.0
     same = simulated(run, tmp_path / "simulated")
     for table, columns in (("uploads", ["round", "device"]), ("clusters", ["round", "node", "heard", "verdict"])):
@@ -94,39 +90,33 @@ def test_six_nodes_find_the_planted_groups_as_the_simulator_does_with_at_most_tw
         if message["kind"] == UPLOAD:
             flying += {"sent": 1, "arrived": -1}[message["what"]]
             sent, most = sent + (message["what"] == "sent"), max(most, flying)
-    assert (sent, most) == (12, 2)
+    assert (sent, most) == (8, 2)
     assert {path.name for path in folder.iterdir()} >= {"run.db", "models", "state", "summary.json", "report.html"}
 
 
 def test_a_killed_node_costs_its_update_only_and_a_killed_superlink_does_not_cost_the_run(tmp_path):
-    first, second, devices = tmp_path / "first", tmp_path / "second", 3
-    app = write_app(tmp_path / "app", {**FAST, "run.rounds": 2, "clustering.method": "none", "out": "", "devices": 3})
+    folder = tmp_path / "run"
+    app = write_app(tmp_path / "app", {**FAST, "run.rounds": 3, "clustering.method": "none", "out": "", "devices": 3})
     with contextlib.closing(LocalFederation(tmp_path / "before")) as federation:
-        nodes = start(federation, devices)
-        running = federation.run(app, {"out": str(first)})
-        wait_for(lambda: training(first, 1), "round 1")
+        nodes = start(federation, range(3))
+        running = federation.run(app, {"out": str(folder)})
+        wait_for(lambda: training(folder, 1), "round 1")
         os.kill(nodes[1].pid, signal.SIGKILL)
-        run = completed(federation, running, first)
-
-        assert waited_too_long(run) == []
-        missed = run.events[run.events["kind"] == "missed"]
-        assert missed["device"].tolist() == [1, 1]
-        assert missed["detail"].iloc[0]["failure"] in ("late", "gone")
-        assert run.uploads.query("missed == 0").groupby("device").size().to_dict() == {0: 2, 2: 2}
-        assert run.models.dropna(subset=["accuracy"])["device"].unique().tolist() == [0, 2]
-        delivered = [m["device"] for m in messages(first) if (m["what"], m["kind"]) == ("arrived", DELIVER)]
-        assert sorted(delivered) == [0, 2]
-
-        running = federation.run(app, {"out": str(second), "devices": 2})
-        wait_for(lambda: training(second, 2), "round 2")
+        wait_for(lambda: training(folder, 3), "round 3")
         federation.superlink.kill()
         federation.superlink.wait()
         running.wait(LIMIT_SECONDS)
-    assert open_run(second).rounds["round"].tolist() == [1]
+    assert open_run(folder).rounds["round"].tolist() == [1, 2]
 
     with contextlib.closing(LocalFederation(tmp_path / "after")) as federation:
-        start(federation, devices, but=1)
-        run = completed(federation, federation.run(app, {"resume": str(second), "devices": 2}), second)
-    assert run.rounds["round"].tolist() == [1, 2]
-    assert run.uploads.query("missed == 0").groupby("device").size().tolist() == [2, 2]
-    assert run.models["accuracy"].notna().all()
+        start(federation, (0, 2))
+        run = completed(federation, federation.run(app, {"resume": str(folder), "devices": 2}), folder)
+    assert run.rounds["round"].tolist() == [1, 2, 3]
+    assert waited_too_long(run) == []
+    missed = run.events[run.events["kind"] == "missed"]
+    assert list(zip(missed["round"], missed["device"], strict=True)) == [(1, 1), (2, 1)]
+    assert missed["detail"].iloc[0]["failure"] in ("late", "gone")
+    assert run.uploads.query("missed == 0").groupby("device").size().to_dict() == {0: 3, 2: 3}
+    assert run.models.dropna(subset=["accuracy"])["device"].unique().tolist() == [0, 2]
+    delivered = [m["device"] for m in messages(folder) if (m["what"], m["kind"]) == ("arrived", DELIVER)]
+    assert sorted(delivered) == [0, 2]
