@@ -22,12 +22,37 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """A number to be reached, or with ``at_most`` not to be exceeded; ``found`` is None where it was not measured."""
+
+    what: str
+    wanted: float
+    found: float | None
+    unit: str
+    at_most: bool = False
+
+    def row(self) -> tuple[str, str, str, str]:
+        """A line of the table of goals."""
+        wanted = f"at {'most' if self.at_most else 'least'} {self.wanted:g}{self.unit}"
+        if self.found is None:
+            return self.what, wanted, "not measured", ""
+        met = self.found <= self.wanted if self.at_most else self.found >= self.wanted
+        return self.what, wanted, f"{self.found:.2g}{self.unit}", "met" if met else "**not met**"
+
+
+def goals_table(goals: Sequence[Goal]) -> str:
+    """What is aimed at and what was found, as Markdown."""
+    return markdown(("goal", "wanted", "found", ""), [goal.row() for goal in goals])
+
+
+@dataclass(frozen=True)
 class Report:
     """What a benchmark found."""
 
     settings: dict[str, Any]
     results: object
     text: str  # Markdown
+    goals: Sequence[Goal] = ()
 
 
 def machine_facts() -> dict[str, Any]:

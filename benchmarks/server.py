@@ -5,17 +5,19 @@ Each number of devices is measured in a process of its own, so that its peak mem
 """
 
 import json
+import math
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
-from benchmarks.machine import Options, Report, markdown
+from benchmarks.machine import Goal, Options, Report, markdown
 from benchmarks.work import SHAPE
 from fedclade import config as configuration
 from fedclade.clustering import bipartition
@@ -203,8 +205,26 @@ def run(options: Options) -> Report:
         "loops / round",
         "largest error",
     )
-    text = f"{markdown(head, rows)}\n\n≈: the double loop was timed for {pairs:,} pairs and extrapolated to all."
-    return Report({"parameters": PARAMETERS, "pairs": pairs, "quick": options.quick}, results, text)
+    text = (
+        f"{markdown(head, rows)}\n\n≈: the double loop was timed for {pairs:,} pairs and extrapolated to all.\n\n"
+        f"Exponent of a whole round's processor time in the number of devices: {', '.join(exponents(results))}."
+    )
+    last = results[-1]
+    goals = [
+        Goal(f"a round's server work of {last['devices']:,} devices", 60, last["step_seconds"], " s", at_most=True),
+        Goal("its memory", 4, last["step_peak_bytes"] / GIBIBYTE, " GiB", at_most=True),
+    ]
+    return Report({"parameters": PARAMETERS, "pairs": pairs, "quick": options.quick}, results, text, goals)
+
+
+def exponents(results: list[dict[str, Any]]) -> list[str]:
+    """How a round's time grows from each number of devices to the next: 1 is in proportion, 2 with the square."""
+    told = []
+    for few, many in pairwise(results):
+        times = many["step_processor_seconds"] / few["step_processor_seconds"]
+        exponent = math.log(times) / math.log(many["devices"] / few["devices"])
+        told.append(f"{exponent:.2f} from {few['devices']:,} to {many['devices']:,}")
+    return told
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The work that is measured: devices with random images, and a model."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import torch
 
 from fedclade import config as configuration
 from fedclade.config import Config
+from fedclade.core.arrays import Ints
 from fedclade.core.task import Task
 from fedclade.data import Population
+from fedclade.data.source import standard_axes
 from fedclade.models import build_model
 
 SHAPE, CLASSES = (1, 28, 28), 62  # as FEMNIST
@@ -48,28 +51,37 @@ def random_population(devices: int, images: int) -> Population:
     )
 
 
-def write_work(folder: Path, config: Config, images: int, rounds: int) -> None:
-    """What contestants read: for fedclade its config, for the others tensors and a module with the same weights."""
-    devices = config.population.devices
+def write_work(folder: Path, config: Config, population: Population, rounds: int, evaluate: bool = False) -> None:
+    """What contestants read: for fedclade its config, for the others tensors and a module with the same weights.
+
+    With ``evaluate`` every device tests the model after every round.
+    """
     (folder / "config.toml").write_text(configuration.to_toml(config), "utf-8")
     task = {
         "epochs": config.training.epochs,
         "batch_size": config.training.batch_size,
         "learning_rate": config.training.learning_rate,
         "rounds": rounds,
+        "evaluate": evaluate,
     }
-    (folder / "work.json").write_text(json.dumps({"task": task, "devices": devices, "images": images}))
-    population = random_population(devices, images)
-    standardised = (torch.from_numpy(population.images).float() / 255.0 - MEAN) / STD
-    data = {
-        "images": standardised.view(devices, images, *SHAPE),
-        "labels": torch.from_numpy(population.labels).view(devices, images),
-    }
+    size = {"devices": population.devices, "images": len(population.train[0])}
+    (folder / "work.json").write_text(json.dumps({"task": task, **size}))
+    data = {"train": _tensors(population, population.train), "test": _tensors(population, population.test)}
     torch.save(data, folder / "data.pt")
-    torch.save(build_model(config.model, SHAPE, CLASSES, config.run.seed), folder / "model.pt")
+    shape, outputs = population.images.shape[1:], population.task.outputs
+    torch.save(build_model(config.model, shape, outputs, config.run.seed), folder / "model.pt")
+
+
+def _tensors(population: Population, share: Sequence[Ints]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each device's images, standardised, and labels."""
+    axes = standard_axes(population.images.shape[1:])
+    mean, std = (torch.tensor(values).reshape(axes) for values in (population.mean, population.std))
+    images = (torch.from_numpy(population.images).float() / population.full_scale - mean) / std
+    labels = torch.from_numpy(population.labels)
+    return [(images[mine], labels[mine]) for mine in map(torch.from_numpy, share)]
 
 
 def population_in(folder: Path) -> Population:
-    """The population of a written work."""
+    """The population of a written work of random images."""
     task = json.loads((folder / "work.json").read_text())
     return random_population(task["devices"], task["images"])

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.machine import Goal
 from benchmarks.results import TABLES, put
+from benchmarks.server import exponents
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,7 +18,9 @@ def benchmark(folder: Path, name: str) -> tuple[object, str]:
     page = folder / "page.md"
     page.write_text((ROOT / "docs" / "results" / "benchmarks.md").read_text("utf-8"), "utf-8")
     words = [sys.executable, "-m", "benchmarks", name, "--quick", "--no-peers", "--out", folder, "--page", page]
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    words += ["--skip", "2 threads"]  # beside other tests they wait for each other
+    told = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "| goal | wanted | found |" in told
     whole = json.loads((folder / f"{name}.json").read_text())
     assert {"cpu", "cores", "torch", "load_average_at_start"} <= set(whole["machine"])
     text = (folder / f"{name}.md").read_text("utf-8")
@@ -56,6 +60,34 @@ def test_round_measures_every_engine_against_the_plain_loop(tmp_path):
 
 
 @pytest.mark.slow
+def test_run_measures_a_whole_run_against_the_plain_loop_and_tells_where_the_time_went(tmp_path):
+    results, text = benchmark(tmp_path, "run")
+    assert [row["name"] for row in results["ranking"] if row["times_fedclade"] == 1.0] == ["fedclade"]
+    assert {row["name"] for row in results["ranking"]} == {"fedclade", "plain torch loop"}
+    assert {"training", "asking", "clustering", "evaluation", "disk"} == set(results["shares"])
+    assert 0 < sum(results["shares"].values()) <= 1
+    assert "| fedclade | a whole clustered run |" in text
+
+
+@pytest.mark.parametrize(
+    ("goal", "row"),
+    [
+        (Goal("speed", 4, 4.2, "×"), ("speed", "at least 4×", "4.2×", "met")),
+        (Goal("speed", 4, 3.9, "×"), ("speed", "at least 4×", "3.9×", "**not met**")),
+        (Goal("memory", 4, 5.0, " GiB", at_most=True), ("memory", "at most 4 GiB", "5 GiB", "**not met**")),
+        (Goal("speed", 4, None, "×"), ("speed", "at least 4×", "not measured", "")),
+    ],
+)
+def test_goals_are_told_met_or_not(goal, row):
+    assert goal.row() == row
+
+
+def test_the_exponent_is_that_of_the_power_law():
+    cubic = [{"devices": devices, "step_processor_seconds": devices**3 / 7} for devices in (100, 1000, 4000)]
+    assert exponents(cubic) == ["3.00 from 100 to 1,000", "3.00 from 1,000 to 4,000"]
+
+
+@pytest.mark.slow
 def test_server_is_exact_and_finds_the_planted_groups(tmp_path):
     results, text = benchmark(tmp_path, "server")
     for row in results:
@@ -63,6 +95,7 @@ def test_server_is_exact_and_finds_the_planted_groups(tmp_path):
         assert row["loops_found_groups"]
         assert row["largest_error"] < 1e-5
     assert "≈" in text
+    assert "Exponent of a whole round's processor time" in text
 
 
 @pytest.mark.slow

@@ -20,14 +20,19 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Work:
-    """One round: E epochs of mini-batch SGD on each device's images, then the mean of the models."""
+    """One round: E epochs of mini-batch SGD on each device's images, then the mean of the models.
 
-    images: torch.Tensor  # devices × images × channels × height × width, standardised
-    labels: torch.Tensor
+    ``train`` and ``test`` are each device's standardised images and their labels. With ``evaluate`` every device
+    tests the mean, too.
+    """
+
+    train: list[tuple[torch.Tensor, torch.Tensor]]
+    test: list[tuple[torch.Tensor, torch.Tensor]]
     epochs: int
     batch_size: int
     learning_rate: float
     rounds: int
+    evaluate: bool
     threads: int
     processes: int
     folder: str
@@ -44,8 +49,7 @@ def work(folder: str, setting: str) -> Work:
     """The work of a folder in a setting; sets the number of torch threads."""
     task = json.loads(Path(folder, "work.json").read_text())["task"] | json.loads(setting)
     torch.set_num_threads(task["threads"])
-    data = torch.load(Path(folder, "data.pt"))
-    return Work(data["images"], data["labels"], folder=folder, **task)
+    return Work(**torch.load(Path(folder, "data.pt")), folder=folder, **task)
 
 
 @cache
@@ -80,6 +84,14 @@ def train_as_usual(module: nn.Module, images: torch.Tensor, labels: torch.Tensor
             optimizer.step()
             samples += len(batch)
     return samples
+
+
+@torch.no_grad()
+def tested(module: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
+    """Accuracy and loss of a module on a device's images."""
+    module.eval()
+    scores = module(images)
+    return float((scores.argmax(1) == labels).float().mean()), float(functional.cross_entropy(scores, labels))
 
 
 class Turns:

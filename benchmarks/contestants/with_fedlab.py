@@ -27,11 +27,11 @@ from fedlab.contrib.algorithm.basic_server import SyncServerHandler  # noqa: E40
 for name in UNUSED:  # torch looks some of them up
     del sys.modules[name]
 
-from protocol import Turns, batches, flat, work_from_command_line  # noqa: E402
+from protocol import Turns, batches, flat, tested, work_from_command_line  # noqa: E402
 
 logging.disable()
 work = work_from_command_line()
-devices = len(work.images)
+devices = len(work.train)
 
 
 class Batches:
@@ -40,7 +40,7 @@ class Batches:
     samples = 0
 
     def __init__(self, device: int, size: int) -> None:
-        self.images, self.labels, self.size = work.images[device], work.labels[device], size
+        (self.images, self.labels), self.size = work.train[device], size
 
     def __iter__(self):
         for batch in batches(len(self.images), self.size):
@@ -65,4 +65,6 @@ while turns.wait():
     trainer.local_process(server.downlink_package, server.sample_clients())
     for package in trainer.uplink_package:
         server.load(package)
+    if work.evaluate:
+        scores = [tested(server.model, *device) for device in work.test]
     turns.done(Batches.samples, flat(server.model))

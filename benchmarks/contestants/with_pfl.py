@@ -48,7 +48,10 @@ class Net(torch.nn.Sequential):
 
     @torch.no_grad()
     def metrics(self, images, labels):
-        return {"loss": Weighted(float(torch.nn.functional.cross_entropy(self(images), labels)), 1)}
+        scores = self(images)
+        right = float((scores.argmax(1) == labels).float().sum())
+        loss = float(torch.nn.functional.cross_entropy(scores, labels))
+        return {"loss": Weighted(loss, 1), "accuracy": Weighted(right, len(labels))}
 
 
 class TakeTurns(TrainingProcessCallback):
@@ -78,13 +81,24 @@ class TakeTurns(TrainingProcessCallback):
 
 
 np.random.seed(0)  # noqa: NPY002  pfl's processes agree on the cohort by it
-devices = len(work.images)
-data = [PyTorchTensorDataset((work.images[k], work.labels[k]), user_id=k) for k in range(devices)]
-federated = FederatedDataset(data.__getitem__, get_user_sampler("minimize_reuse", list(range(devices))))
+devices = len(work.train)
+
+
+def federated(share):
+    """Each device's data; every round takes all of them."""
+    data = [PyTorchTensorDataset(pair, user_id=k) for k, pair in enumerate(share)]
+    return FederatedDataset(data.__getitem__, get_user_sampler("minimize_reuse", list(range(devices))))
+
+
 net = Net(*work.model())
 FederatedAveraging().run(
-    NNAlgorithmParams(work.rounds, evaluation_frequency=10**9, train_cohort_size=devices, val_cohort_size=0),
-    SimulatedBackend(training_data=federated, val_data=federated),
+    NNAlgorithmParams(
+        work.rounds,
+        evaluation_frequency=1 if work.evaluate else 10**9,
+        train_cohort_size=devices,
+        val_cohort_size=devices if work.evaluate else 0,
+    ),
+    SimulatedBackend(training_data=federated(work.train), val_data=federated(work.test)),
     PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0)),
     NNTrainHyperParams(
         local_batch_size=work.batch_size,
