@@ -114,7 +114,7 @@ def test_a_killed_node_costs_its_update_only_and_a_killed_superlink_does_not_cos
     assert run.rounds["round"].tolist() == [1, 2, 3]
     assert waited_too_long(run) == []
     missed = run.events[run.events["kind"] == "missed"]
-    assert list(zip(missed["round"], missed["device"], strict=True)) == [(1, 1), (2, 1)]
+    assert list(zip(missed["round"], missed["device"], strict=True)) == [(1, 1), (2, 1), (3, 1)]
     assert missed["detail"].iloc[0]["failure"] in ("late", "gone")
     assert run.uploads.query("missed == 0").groupby("device").size().to_dict() == {0: 3, 2: 3}
     assert run.models.dropna(subset=["accuracy"])["device"].unique().tolist() == [0, 2]
