@@ -11,12 +11,25 @@ settings.register_profile("fedclade", deadline=None, max_examples=100)
 settings.load_profile("fedclade")
 
 
-WAITING = ("deployment/test_demo.py", "deployment/test_loopback.py", "fleet/test_ray.py")
+# The files whose tests take longest; first those that mostly wait for the processes of Flower and Ray.
+LONGEST = (
+    "deployment/test_demo.py",
+    "deployment/test_loopback.py",
+    "fleet/test_ray.py",
+    "test_readme.py",
+    "test_benchmarks.py",
+    "test_femnist_groups.py",
+    "test_presets_real_data.py",
+    "study/test_study.py",
+    "test_docs.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that wait for Flower's and Ray's processes come first, so that in the end nobody waits for them alone."""
-    items.sort(key=lambda item: not item.path.as_posix().endswith(WAITING))
+    """The longest come first, so that in the end no process is left alone with one of them."""
+    folder = Path(__file__).parent
+    place = {folder / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")
