@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -111,14 +111,22 @@ def started(entry: Entry, folder: Path) -> Iterator[Contestant]:
 
 
 @contextmanager
-def logs_shown(folder: Path) -> Iterator[None]:
-    """Show what contestants said where one of them ended before its time."""
-    try:
-        yield
-    except RuntimeError:
-        for log in folder.glob("*.log"):
-            print(f"--- {log.stem}\n{log.read_text()[-2000:]}", file=sys.stderr)
-        raise
+def assembled(entries: Sequence[Entry], folder: Path, skip: str | None) -> Iterator[list[Contestant]]:
+    """All but those whose setting is to be skipped, each after a turn that does not count.
+
+    Where one of them ends before its time, what all of them said is shown.
+    """
+    chosen = [entry for entry in entries if not skip or skip not in entry.setting]
+    with ExitStack() as stack:
+        try:
+            contestants = [stack.enter_context(started(entry, folder)) for entry in chosen]
+            for contestant in contestants:
+                contestant.turn()
+            yield contestants
+        except RuntimeError:
+            for log in folder.glob("*.log"):
+                print(f"--- {log.stem}\n{log.read_text()[-2000:]}", file=sys.stderr)
+            raise
 
 
 def take_turns(contestants: Sequence[Contestant], repeats: int, what: str) -> None:

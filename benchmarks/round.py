@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ from benchmarks.contest import (
     OURS,
     Contestant,
     Entry,
+    assembled,
     fastest_others,
-    logs_shown,
     loops,
     peers,
     ranking,
-    started,
     table,
     take_turns,
 )
@@ -42,7 +40,7 @@ def fedclade_settings(dense: bool, automatic: str) -> dict[str, dict[str, Any]]:
 def contest(model: str, devices: int, images: int, epochs: int, options: Options) -> list[Contestant]:
     """One warm-up round each, then as many rounds as asked for each."""
     config = work_config(model, devices, epochs)
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_work(folder, config, random_population(devices, images), rounds=1 + options.repeats)
         automatic = str(choose_engine(config, population_in(folder)))
@@ -51,11 +49,7 @@ def contest(model: str, devices: int, images: int, epochs: int, options: Options
             settings = dict(islice(settings.items(), 1))
         entries = [Entry(OURS, setting, "with_fedclade", task) for setting, task in settings.items()]
         entries += [*loops(), *(peers() if options.peers else ())]
-        entries = [entry for entry in entries if not options.skip or options.skip not in entry.setting]
-        with logs_shown(folder):
-            contestants = [stack.enter_context(started(entry, folder)) for entry in entries]
-            for contestant in contestants:
-                contestant.turn()
+        with assembled(entries, folder, options.skip) as contestants:
             check_same_work(contestants, devices * images * epochs)
             take_turns(contestants, options.repeats, model)
     return contestants

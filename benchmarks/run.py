@@ -7,23 +7,10 @@ every round.
 
 import json
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contest import (
-    LOOP,
-    OURS,
-    Entry,
-    fastest_others,
-    logs_shown,
-    loops,
-    peers,
-    ranking,
-    started,
-    table,
-    take_turns,
-)
+from benchmarks.contest import LOOP, OURS, Entry, assembled, fastest_others, loops, peers, ranking, table, take_turns
 from benchmarks.machine import Goal, Options, Report
 from benchmarks.work import write_work
 from fedclade import config as configuration
@@ -37,16 +24,12 @@ OVERHEAD = ("asking", "clustering", "evaluation", "disk")
 def contest(rounds: int, options: Options) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """The ranking, and where fedclade's time went in its last run: a share for each phase."""
     config = configuration.load("quickstart", [f"run.rounds={rounds}"])
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_work(folder, config, build_population(config), rounds=rounds * (1 + options.repeats), evaluate=True)
         entries = [Entry(OURS, "a whole clustered run", "with_fedclade_run", {})]
         entries += [*loops(rounds), *(peers(rounds) if options.peers else ())]
-        entries = [entry for entry in entries if not options.skip or options.skip not in entry.setting]
-        with logs_shown(folder):
-            contestants = [stack.enter_context(started(entry, folder)) for entry in entries]
-            for contestant in contestants:
-                contestant.turn()
+        with assembled(entries, folder, options.skip) as contestants:
             take_turns(contestants, options.repeats, "run")
         summary = json.loads((folder / "run" / "summary.json").read_text())
     shares = {name.removeprefix("wall_share_"): share for name, share in summary.items() if "wall_share_" in name}
