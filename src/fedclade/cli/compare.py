@@ -39,6 +39,7 @@ def compare(
     against: Annotated[str | None, typer.Option(help="whom the others are compared with")] = None,
     out: Annotated[Path | None, typer.Option(help="the directory [default: comparisons/<name>]")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="runs beside each other [default: the cores]")] = None,
+    details: Annotated[bool, typer.Option("--details", help="print all tables")] = False,
 ) -> None:
     """Run every policy × method × population × number of devices × seed, and set them against each other.
 
@@ -63,7 +64,7 @@ def compare(
     jobs = comparisons.prepare(config, folder)
     screen = console()
     failed = _carried_out(folder, jobs, processes or comparisons.cores(), screen)
-    _print_study(screen, folder)
+    _print_study(screen, folder, details)
     if failed:
         raise typer.Exit(1)
 
@@ -93,17 +94,20 @@ def _carried_out(folder: Path, jobs: "Sequence[Job]", processes: int, screen: Co
     return bool(failed)
 
 
-def _print_study(screen: Console, folder: Path) -> None:
+def _print_study(screen: Console, folder: Path, details: bool) -> None:
     from fedclade.report import comparison, terminal
 
-    found = comparison.write_study(folder)
+    with screen.status("writing tables, figures and the page"):
+        found = comparison.write_study(folder)
     if len(found.comparisons) == 1:
         (only,) = found.comparisons.values()
-        for part in terminal.show_comparison(only):
+        for part in terminal.show_comparison(only, details):
             screen.print(part)
     for part in terminal.show_leaderboard(found.leaderboard):
         screen.print(part)
     for page in found.pages:
         screen.print(f"Report      {page} (open it in a browser; tables and figures are beside it)", soft_wrap=True)
+    if not details:
+        screen.print("Details     all tables: the same command with --details")
     if found.leaderboard:
         screen.print(f"Leaderboard {folder / 'leaderboard.md'}", soft_wrap=True)

@@ -1,19 +1,20 @@
 """The tables of a comparison: for the terminal, as CSV, as LaTeX for a paper, and as Markdown."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedclade.core.task import Score
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import TABLES, table_title
 from fedclade.runs import write_beside
 from fedclade.study import Comparison, against, paired, spread
+from fedclade.study.verdict import FEW_SEEDS
 
 NOTHING = "–"
+OVERVIEW = ("{score}_min", "{score}_mean", "adjusted_rand_index", "simulated_seconds", "energy_joules", "clusters")
 Row = Mapping[Any, Any]
 
 
@@ -37,46 +38,56 @@ class ReadyTable:
 
 def tables(comparison: Comparison) -> list[ReadyTable]:
     """Means over seeds ± standard deviation, (3/5) where only so many seeds came to it; then the differences."""
-    metrics = comparison.metrics
-    means = _ready(metrics, comparison.score, spread(comparison), "{name}", "{title}", "mean", _mean)
+    means = _by_table(comparison, _Cells(spread(comparison), "mean", _mean), "{name}", "{title}")
     note = f"{{title}}: difference to {against(comparison.config)}, seed by seed, with its 95 % interval"
-    return means + _ready(
-        metrics, comparison.score, paired(comparison), "{name}-difference", note, "difference", _difference
+    if comparison.config.compare.seeds < FEW_SEEDS:
+        note += ", which is too narrow with so few seeds"
+    return means + _by_table(
+        comparison, _Cells(paired(comparison), "difference", _difference), "{name}-difference", note
     )
 
 
-def _ready(
-    metrics: Mapping[str, Metric],
-    score: Score,
-    frame: pd.DataFrame,
-    name: str,
-    title: str,
-    value: str,
-    show: Callable[[Row, Metric], str],
-) -> list[ReadyTable]:
-    """A long frame as one table for each of ``TABLES`` that has metrics."""
-    if frame.empty:
-        return []
-    rows = {(row["devices"], row["contender"], row["metric"]): row for row in frame.to_dict("records")}
-    who = list(dict.fromkeys((devices, name) for devices, name, _ in rows))
+def overview(comparison: Comparison) -> ReadyTable:
+    """What matters most of every contender, the most important first."""
+    cells, score = _Cells(spread(comparison), "mean", _mean), comparison.score.name
+    names = [name.format(score=score) for name in OVERVIEW]
+    return cells.table("overview", "At the end", [comparison.metrics[name] for name in names])
 
-    def cell(key: tuple[int, str], metric: Metric) -> Cell:
-        found = rows[(*key, metric.name)]
-        if pd.isna(found[value]):
-            return Cell(NOTHING, None)
-        return Cell(show(found, metric), metric.factor * found[value])
 
-    by_table = {table: [metric for metric in metrics.values() if metric.table == table] for table in TABLES}
-    return [
-        ReadyTable(
+class _Cells:
+    """A long frame, one row a K, contender and metric, of which tables are made."""
+
+    def __init__(self, frame: pd.DataFrame, value: str, show: Callable[[Row, Metric], str]) -> None:
+        self._rows: dict[Any, Row] = {
+            (row["devices"], row["contender"], row["metric"]): row for row in frame.to_dict("records")
+        }
+        self._value, self._show = value, show
+
+    def _cell(self, key: tuple[int, str], metric: Metric) -> Cell:
+        found = self._rows[(*key, metric.name)]
+        value: float = found[self._value]
+        return Cell(NOTHING, None) if pd.isna(value) else Cell(self._show(found, metric), metric.factor * value)
+
+    def table(self, name: str, title: str, metrics: Iterable[Metric]) -> ReadyTable:
+        """One row a K and contender, one column a metric that somebody has a value of."""
+        who = list(dict.fromkeys((devices, name) for devices, name, _ in self._rows))
+        columns = [(metric.title, [self._cell(key, metric) for key in who]) for metric in metrics]
+        known = [(title, cells) for title, cells in columns if any(cell.value is not None for cell in cells)]
+        rows = [(*key, [cells[i] for _, cells in known]) for i, key in enumerate(who)]
+        return ReadyTable(name, title, [title for title, _ in known], rows)
+
+
+def _by_table(comparison: Comparison, cells: _Cells, name: str, title: str) -> list[ReadyTable]:
+    """One table for each of ``TABLES`` that somebody has a value of."""
+    found = (
+        cells.table(
             name.format(name=table),
-            title.format(title=table_title(table, score)),
-            [metric.title for metric in columns],
-            [(*key, [cell(key, metric) for metric in columns]) for key in who],
+            title.format(title=table_title(table, comparison.score)),
+            [metric for metric in comparison.metrics.values() if metric.table == table],
         )
-        for table, columns in by_table.items()
-        if columns
-    ]
+        for table in TABLES
+    )
+    return [table for table in found if table.columns]
 
 
 def _mean(found: Row, metric: Metric) -> str:

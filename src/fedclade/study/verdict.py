@@ -11,7 +11,7 @@ from fedclade.metrics import Metric
 from fedclade.study.statistics import bootstrap_interval
 from fedclade.study.summarise import Comparison
 
-FEW_SEEDS = 5  # with fewer, even being ahead with every seed is weak evidence: it happens by chance once in 16 times
+FEW_SEEDS = 5  # with fewer, being ahead with every seed happens by chance once in 16 times, and no interval is told
 # What is asked, of which metric, and whether more of it is better.
 QUESTIONS = (
     ("Best on average", "{score}_mean", True),
@@ -31,20 +31,23 @@ class Verdict:
     value: float  # the winners' mean over seeds
     runner_up: str | None  # the next best; None: there is nobody else
     margin: float  # by how much the winners are better, mean over the seeds that both have
-    interval: tuple[float, float] | None  # of the margin, at 95 %; None: of fewer than two seeds
+    interval: tuple[float, float] | None  # of the margin, at 95 %; None: there are too few seeds for one
     seeds: int  # that both have
+    ahead: int  # of these, those with which the winners are better
     left_out: int  # contenders that have no value with some seed, and so are out of the running
 
     @property
     def sure(self) -> str:
         """How sure it is, in words."""
-        if self.interval is None:
-            return "with one seed there is no telling how sure that is"
-        low, high = (self._amount(value, "+") for value in self.interval)
-        told = f"95 % interval {low} to {high}, {self.seeds} seeds"
-        if self.interval[0] <= 0:
-            return f"too close to call: {told}"
-        return f"clear: {told}" if self.seeds >= FEW_SEEDS else f"likely, but of few seeds: {told}"
+        if self.interval is not None:
+            low, high = (self._amount(value, "+") for value in self.interval)
+            told = "clear" if self.interval[0] > 0 else "too close to call"
+            return f"{told}: 95 % interval {low} to {high}, {self.seeds} seeds"
+        if self.seeds == 1:
+            return "one seed says nothing of chance"
+        if self.ahead < self.seeds:
+            return f"too close to call: ahead with {self.ahead} of {self.seeds} seeds"
+        return f"ahead with each of {self.seeds} seeds, which are too few to be sure"
 
     @property
     def headline(self) -> str:
@@ -56,11 +59,13 @@ class Verdict:
     @property
     def why(self) -> str:
         """By how much, and how sure it is."""
-        out = f"; {self.left_out} did not come to it with every seed" if self.left_out else ""
         if not self.winners:
-            return "no contender came to it with every seed"
+            return "nobody got there with every seed"
+        others = f"of the others, {self.left_out}" if self.runner_up else f"{self.left_out} other"
+        out = f"; {others} did not get there with every seed" if self.left_out else ""
         if self.runner_up is None:
-            return ("the same with every seed" if len(self.winners) > 1 else "nobody else to compare with") + out
+            told = "all the same with every seed" if len(self.winners) > 1 else "" if out else "nobody to compare with"
+            return (told + out).removeprefix("; ")
         more = "better" if self.metric.scored else "sooner"
         unit = (
             (SCORES[self.metric.scored].points or f" {SCORES[self.metric.scored].title}")
@@ -96,7 +101,7 @@ def _judged(question: str, devices: int, metric: Metric, table: pd.DataFrame, hi
     there = table.dropna(axis="columns")
     ranked = there.mean().sort_values(ascending=not higher, kind="stable").index.tolist()
     if not ranked:
-        return Verdict(question, devices, metric, (), float("nan"), None, 0.0, None, 0, table.shape[1])
+        return Verdict(question, devices, metric, (), float("nan"), None, 0.0, None, 0, 0, table.shape[1])
     best = there[ranked[0]]
     winners = tuple(name for name in ranked if there[name].equals(best.rename(name)))
     runner_up = next((name for name in ranked if name not in winners), None)
@@ -111,7 +116,8 @@ def _judged(question: str, devices: int, metric: Metric, table: pd.DataFrame, hi
         float(best.mean()),
         runner_up,
         mean,
-        bootstrap_interval(margin),
+        bootstrap_interval(margin) if len(margin) >= FEW_SEEDS else None,
         len(margin),
+        int((margin > 0).sum()),
         table.shape[1] - there.shape[1],
     )

@@ -71,7 +71,7 @@ class ProgressLine:
         self._begun = time.monotonic()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        elapsed = str(timedelta(seconds=int(time.monotonic() - self._begun)))
+        elapsed = f"{timedelta(seconds=int(time.monotonic() - self._begun))} so far"
         always = [word for word in (self.count, self.left) if word]
         room = options.max_width - sum(cell_len(word) + GAP for word in (self.label, *always))
         first = cell_len(self.facts[0]) + GAP if self.facts else 0  # worth more than a long bar
@@ -127,7 +127,7 @@ class ProgressDisplay(Listener):
     def __init__(self, console: Console, rounds: int) -> None:
         self._console, self._rounds = console, rounds
         self._live = LiveLine(console, ProgressLine("round", rounds))
-        self._live.line.count = f"0/{rounds}"
+        self._live.line.count, self._live.line.left = f"0/{rounds}", "time left: known after a round"
 
     def __enter__(self) -> Self:
         self._live.__enter__()

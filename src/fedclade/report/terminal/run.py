@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +15,7 @@ from fedclade.core.task import ACCURACY, Score
 from fedclade.core.units import duration
 from fedclade.metrics import Metric
 from fedclade.report.drift import drift_told
+from fedclade.report.terminal.layout import Labelled
 from fedclade.report.terminal.words import spans
 from fedclade.runs import Run
 from fedclade.runs.drift import groups_at_end
@@ -58,8 +59,12 @@ def show_run(run: Run, with_problem: bool = False, details: bool = False) -> Ite
     """
     summary = run.summary
     score, by_model = run.score, _score_of(run)
-    drift = [Text(f"{'Drift':<12}{told}")] if (told := drift_told(run)) else []
-    yield Group(*_facts_of(summary, run.real, score), *drift, *_losses(run), *_own(run.own_metrics, summary), Text())
+    yield from _facts_of(summary, run.real, score)
+    if told := drift_told(run):
+        yield Labelled("Drift", told)
+    yield from _losses(run)
+    yield from _own(run.own_metrics, summary)
+    yield Text()
     yield _clusters(run, by_model, details)
     if not details and (more := len(run.leaves()) - CLUSTERS) > 0:
         yield Text(f"… and {more} more; fedclade show-run {run.folder} --details has all.\n")
@@ -117,11 +122,11 @@ def _groups(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
     kind = run.config.run.conventional
     note = "trained on by everybody" if kind == "continued" else "as it stood at the first split"
     table = Table(
-        title=f"One model for all ({note}) against a model per cluster", title_justify="left", box=box.SIMPLE_HEAD
+        title=f"One model for all ({note}) against each cluster's own", title_justify="left", box=box.SIMPLE_HEAD
     )
-    planted = ["planted group"] if run.planted else []
-    for name in (*planted, "devices", "one model: worst", "mean", "own model: worst", "mean", "worst gains"):
-        table.add_column(name, justify="left" if name in ("planted group", "devices") else "right")
+    planted = ["group"] if run.planted else []
+    for name in (*planted, "devices", "one: worst", "one: mean", "own: worst", "own: mean", "worst gains"):
+        table.add_column(name, justify="left" if name in ("group", "devices") else "right")
     groups = [
         (str(group), [device for device, mine in group_of.items() if mine == group])
         for group in sorted(set(group_of.values()) if planted else ())
@@ -137,33 +142,32 @@ def _groups(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
     return table
 
 
-def _losses(run: Run) -> Iterator[Text]:
-    """F, P1's objective and the clusters' best rounds, on one line; none where nobody was evaluated."""
+def _losses(run: Run) -> Iterator[Labelled]:
+    """F, and P1's objective with the clusters' best rounds; nothing where nobody was evaluated."""
     seen, told = run.rows("objectives"), [row for row in run.rows("rounds") if row["loss"] is not None]
     if not seen or not told:
         return
     last, clusters = told[-1], [row for row in seen if row["round"] == max(each["round"] for each in seen)]
     best = ", ".join(f"{row['node']} in round {row['best_round']}" for row in clusters)
-    yield Text(
-        f"{'Loss':<12}F = {last['loss']:.3f}; the sum over the clusters {last['objective']:.3f},"
-        f" and {last['objective_best']:.3f} with the best model of each (P1's objective): {best}"
-    )
+    now = f"F = {last['loss']:.3f}; the sum over the clusters is {last['objective']:.3f}"
+    if last["objective_best"] == last["objective"]:
+        yield Labelled("Loss", f"{now}, which is the least it has been (P1's objective)")
+    else:
+        least = f"{last['objective_best']:.3f} with the best model that each has had (P1's objective): {best}"
+        yield Labelled("Loss", f"{now}, and {least}")
 
 
-def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Text]:
+def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Labelled]:
     """The metrics that the config names, on one line."""
     if metrics:
         told = ", ".join(f"{metric.title} {metric.text(summary[metric.name])}" for metric in metrics)
-        yield Text(f"{'Own metrics':<12}{told}")
+        yield Labelled("Own metrics", told)
 
 
-def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[Text]:
+def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[Labelled]:
     def number(name: str) -> float:
         value = summary[name]
         return float(value) if isinstance(value, int | float) else float("nan")  # of devices that are all gone
-
-    def line(label: str, text: str) -> Text:
-        return Text(f"{label:<12}{text}")
 
     found = "1 cluster" if summary["clusters"] == 1 else f"{summary['clusters']} clusters"
     if summary["adjusted_rand_index"] is not None:
@@ -180,19 +184,19 @@ def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[
             if first == last
             else f"; splits in rounds {first[0]} to {last[0]} ({first[1]} to {last[1]})"
         )
-    yield line("Groups", found)
+    yield Labelled("Groups", found)
     jain = f"Jain of participation {number('jain_participation'):.3f}"
     if summary.get("jain_accuracy") is not None:
         even = f"{number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}"
         jain = f"Jain of accuracy {even}"
-    yield line(
+    yield Labelled(
         "Fairness",
         f"{score.title} {score.text(number(f'{score.name}_min'))} to {score.text(number(f'{score.name}_max'))}"
         f" (gap {score.difference(number(f'{score.name}_gap'))}{score.points}),"
         f" worst tenth {score.text(number(f'{score.name}_worst_tenth'))}, {jain}",
     )
     clock, joules = ("measured", "energy unknown") if real else ("simulated", f"{number('energy_joules'):.3g} J")
-    yield line(
+    yield Labelled(
         "Cost",
         f"{duration(number('simulated_seconds'))} {clock} in {summary['rounds']} rounds,"
         f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {joules};"
