@@ -351,6 +351,12 @@ def test_uploads_have_other_colours_than_clusters(page):
     clusters, uploads = (page.value(colours.format(name)) for name in ("part", "timeline"))
     assert not set(clusters) & set(uploads)
     assert not set(clusters) & set(page.value(colours.format("latency")))
+    page.see(dark=True)
+    page.wait_for("getComputedStyle(document.body).backgroundColor === 'rgb(20, 23, 27)'")
+    page.wait_for(
+        f"JSON.stringify({colours.format('timeline')}) !== {json.dumps(json.dumps(uploads, separators=(',', ':')))}"
+    )
+    page.see()
 
 
 def test_a_round_says_how_long_its_uploads_and_how_long_its_questions_took(tmp_path):

@@ -67,7 +67,7 @@ def accuracy_tuned_mean(outcome: Outcome) -> float | None:
 
 @metric("accuracy_tuned_min", "worst device, tuned (%)", scored="accuracy", factor=100, table="accuracy", figure=None)
 def accuracy_tuned_min(outcome: Outcome) -> float | None:
-    """The same of the worst-served device."""
+    """Test accuracy of the worst-served device after all have trained their models on by themselves (run.fine_tune)."""
     return None if outcome.tuned_score is None else float(outcome.known_score(which="tuned_score").min())
 
 

@@ -17,6 +17,7 @@ from fedclade.study import Comparison, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16  # IEEE's
@@ -124,13 +125,14 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
         for axes in (upper, lower):
             axes.set_visible(True)
             axes.tick_params(labelbottom=True)
-            count_in_wholes(axes)
+            count_in_wholes(axes.xaxis)
             for round_ in curves.split_rounds:
                 axes.axvline(round_, color="0.4", linewidth=0.6, linestyle=":")
         upper.set_title(f"{name}, K = {devices}")
         upper.fill_between(curves.round, curves.score["min"], curves.score["max"], color=colour, alpha=0.2)
         upper.plot(curves.round, curves.score["mean"], color=colour, marker=_dot(curves.round))
         upper.set_ylim(bottom, 1.05 * best or 1.0)
+        tell_scores(upper.yaxis, comparison.score)
         dot = _dot(curves.norm_round)
         lower.plot(curves.norm_round, curves.norms["mean"], color=colour, marker=dot, label="mean")
         lower.plot(curves.norm_round, curves.norms["max"], color=colour, marker=dot, linestyle=":", label="max")
@@ -144,11 +146,19 @@ def _progress(comparison: Comparison, devices: int, names: list[str], figure: "F
             lower.legend(loc="upper right")
 
 
-def count_in_wholes(axes: "Axes") -> None:
+def count_in_wholes(axis: "Axis") -> None:
     """No half rounds, and no half devices."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def tell_scores(axis: "Axis", score: Score) -> None:
+    """Accuracies are told in percent, as in the tables."""
+    from matplotlib.ticker import PercentFormatter
+
+    if score.factor == 100:
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 def _dot(rounds: Floats) -> str | None:
@@ -158,6 +168,8 @@ def _dot(rounds: Floats) -> str | None:
 
 def paint_models(models: pd.DataFrame, score: Score, title: str, figure: "Figure") -> None:
     """Figure 2: models × devices, accuracy or R² of the first seed, membership marked."""
+    import matplotlib
+
     scores = models.pivot(index="model", columns="device", values=score.name)
     member = models.pivot(index="model", columns="device", values="member")
     order = [CONVENTIONAL, *sorted(set(scores.index) - {CONVENTIONAL})]
@@ -166,13 +178,15 @@ def paint_models(models: pd.DataFrame, score: Score, title: str, figure: "Figure
     axes.grid(False)
     shown = axes.imshow(np.vstack([values, values.max(axis=0)]), cmap="cividis", vmin=0, vmax=1, aspect="auto")
     rows, columns = np.nonzero(member.loc[order].to_numpy()[1:])
-    axes.plot(columns, rows + 1, "o", color="white", markeredgecolor="black", markersize=2.5, markeredgewidth=0.4)
-    axes.set_yticks(range(len(order) + 1), [*order, "best per device"])
+    dot = 0.7 * matplotlib.rcParams["lines.markersize"]
+    axes.plot(columns, rows + 1, "o", color="white", markeredgecolor="black", markersize=dot, markeredgewidth=0.4)
+    axes.set_yticks(range(len(order) + 1), ["one model for all", *order[1:], "best per device"])
+    axes.set_ylabel("model")
     axes.set_xlabel("device")
-    count_in_wholes(axes)
+    count_in_wholes(axes.xaxis)
     if title:
         axes.set_title(f"{title}: {score.title} of every model on every device (dot: made for this device)")
-    figure.colorbar(shown, pad=0.01)
+    tell_scores(figure.colorbar(shown, pad=0.01, label=score.title).ax.yaxis, score)
 
 
 def _dots(comparison: Comparison, metrics: list[Metric], rows: int, figure: "Figure") -> None:
@@ -208,6 +222,11 @@ def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: Me
             label=name,
         )
     axes.set_title(metric.title)
+    if metric.title.endswith("(round)"):
+        count_in_wholes(axes.yaxis)
+        axes.set_ylim(bottom=0)
+    elif metric.title.endswith("(%)"):  # a whisker may go below 0, a share may not
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     axes.set_xticks(range(len(sizes)), [f"K = {devices}" for devices in sizes])
     axes.set_xlim(-0.5, len(sizes) - 0.5)
 
@@ -219,7 +238,7 @@ def _race(comparison: Comparison, devices: int, names: list[str], figure: "Figur
         _run(axes, comparison, devices, name)
     axes.set_xlabel("simulated seconds")
     axes.set_ylabel(f"{comparison.score.title}: mean (bold), worst (thin)")
-    axes.set_ylim(bottom=_race_bottom(comparison, devices, names))
+    _race_axes(axes, comparison, devices, names)
     axes.axvline(comparison.common[devices], color="0.4", linewidth=0.6, linestyle=":")
     axes.set_title(f"K = {devices}")
     figure.legend(loc="outside lower center", ncols=3)
@@ -236,7 +255,7 @@ def _races(comparison: Comparison, devices: int, names: list[str], figure: "Figu
             axes.plot(race.seconds, race.score["mean"], color="0.85", linewidth=0.5)
         _run(axes, comparison, devices, name)
         axes.set_title(name)
-        axes.set_ylim(bottom=_race_bottom(comparison, devices, names))
+        _race_axes(axes, comparison, devices, names)
     figure.supxlabel(f"simulated seconds, K = {devices}", fontsize=7)
     figure.supylabel(f"{comparison.score.title}: mean (bold), worst (thin)", fontsize=7)
 
@@ -245,8 +264,12 @@ def _lowest(values: Floats) -> float:
     return float(np.nanmin(values, initial=0.0))
 
 
-def _race_bottom(comparison: Comparison, devices: int, names: list[str]) -> float:
-    return comparison.score.bottom(min(_lowest(comparison.curves[devices, name].race.score["min"]) for name in names))
+def _race_axes(axes: "Axes", comparison: Comparison, devices: int, names: list[str]) -> None:
+    """The race begins at second 0."""
+    lowest = min(_lowest(comparison.curves[devices, name].race.score["min"]) for name in names)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=comparison.score.bottom(lowest))
+    tell_scores(axes.yaxis, comparison.score)
 
 
 def _run(axes: "Axes", comparison: Comparison, devices: int, name: str) -> None:

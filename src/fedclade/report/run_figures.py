@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedclade.core.errors import UserError
-from fedclade.report.figures import COLOURS, COLUMN_INCHES, STYLE, count_in_wholes, paint_models, save
+from fedclade.report.figures import COLOURS, COLUMN_INCHES, STYLE, count_in_wholes, paint_models, save, tell_scores
 from fedclade.report.terminal.words import spans
 from fedclade.runs import Run
 
@@ -71,7 +71,8 @@ def _score(run: Run, figure: "Figure") -> None:
     for node in run.read_tree().nodes.values():
         if node.split:
             axes.axvline(node.split.round, color="0.4", linewidth=0.6, linestyle=":")
-    count_in_wholes(axes)
+    count_in_wholes(axes.xaxis)
+    tell_scores(axes.yaxis, run.score)
     axes.set_ylim(bottom=run.score.bottom(float(seen[f"{name}_min"].min())))
     axes.set_xlabel("round")
     axes.set_ylabel(run.score.title)
@@ -82,7 +83,8 @@ def _timeline(run: Run, round_: int, figure: "Figure") -> None:
     """Who computes, waits and uploads when in one round; a row for each device, sub-channel by sub-channel."""
     uploads, axes = run.uploads, figure.subplots()
     mine = uploads[(uploads["round"] == round_) & (uploads["missed"] == 0)].sort_values(["subchannel", "start_seconds"])
-    lanes = np.arange(len(mine))
+    first = ~mine.duplicated("subchannel").to_numpy(dtype=bool)
+    lanes = np.arange(len(mine)) + 0.5 * np.cumsum(first)  # a gap before every sub-channel
     ready, start, end = (mine[f"{name}_seconds"].to_numpy(np.float64) for name in ("ready", "start", "end"))
     for left, right, colour, label in (
         (np.zeros(len(mine)), ready, COMPUTE, "computing"),
@@ -90,7 +92,6 @@ def _timeline(run: Run, round_: int, figure: "Figure") -> None:
         (start, end, UPLOAD, "uploading"),
     ):
         axes.barh(lanes, right - left, left=left, color=colour, height=0.9, label=label)
-    first = ~mine.duplicated("subchannel").to_numpy(dtype=bool)
     axes.set_yticks(lanes[first], [str(channel) for channel in mine["subchannel"][first]])
     axes.invert_yaxis()
     axes.grid(False, axis="y")
@@ -101,6 +102,8 @@ def _timeline(run: Run, round_: int, figure: "Figure") -> None:
 
 def _tree(run: Run, figure: "Figure") -> None:
     """The tree of models over the rounds; a thicker line serves more devices."""
+    import matplotlib
+
     rows, axes, last = run.tree, figure.subplots(), len(run.rounds)
     ends = [row["name"] for row in rows if not row["children"]]
     height = {name: float(-i) for i, name in enumerate(ends)}
@@ -110,15 +113,16 @@ def _tree(run: Run, figure: "Figure") -> None:
     for row in rows:
         name, y, end = row["name"], height[row["name"]], row["split"]["round"] if row["split"] else last
         colour = COLOURS[ends.index(name) % len(COLOURS)] if name in ends else "0.4"
-        width = 1 + 5 * len(row["members"]) / len(rows[0]["members"])
+        thickest = 5 * matplotlib.rcParams["lines.linewidth"]
+        width = 1 + thickest * len(row["members"]) / len(rows[0]["members"])
         axes.plot([row["born_round"], end], [y, y], color=colour, linewidth=width, solid_capstyle="butt")
         if row["split"]:
             axes.plot([end] * len(row["children"]), [height[child] for child in row["children"]], color="0.4")
         else:
-            room, ids = 28 if figure.get_figwidth() < 5 else 60, spans(row["members"])
+            room, ids = 20 if figure.get_figwidth() < 5 else 60, spans(row["members"])
             whose = ids if len(ids) <= room else f"{ids[:room]}…"
-            axes.annotate(f"{name}: {whose}", (row["born_round"], y), (2, 5), textcoords="offset points")
+            axes.annotate(f"{name}: devices {whose}", (row["born_round"], y), (2, 5), textcoords="offset points")
     axes.set_ylim(-len(ends) + 0.4, 0.6)
     axes.set_yticks([])
     axes.set_xlabel("round")
-    count_in_wholes(axes)
+    count_in_wholes(axes.xaxis)

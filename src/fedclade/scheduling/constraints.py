@@ -95,7 +95,7 @@ def _optimality(seen: pd.DataFrame, samples: pd.Series, epsilon: float) -> Const
         "each cluster's model is within ε of its best",
         gaps[worst] <= epsilon,
         epsilon - gaps[worst],
-        f"loss of cluster {worst} {gaps[worst]:.3g} above its best, ε = {epsilon:g}",
+        f"at most {gaps[worst]:.3g} above the best loss (cluster {worst}); ε = {epsilon:g}",
     )
 
 
@@ -118,7 +118,7 @@ def _schedule(
         "who is selected ends by the round's deadline",
         bool(slack >= -ROUNDING * max(total, 1.0)),
         slack if np.isfinite(slack) else None,
-        f"the tightest upload ends {max(slack, 0.0):.3g} s before it" if np.isfinite(slack) else "no upload",
+        f"the last one ends {max(slack, 0.0):.3g} s before its round's deadline" if np.isfinite(slack) else "no upload",
     )
     last_end = uploads.groupby("round")["end"].max().reindex(rounds.index).fillna(0.0)
     off = float((rounds["makespan"] - last_end).abs().max())
@@ -128,7 +128,7 @@ def _schedule(
         "a round lasts until its last upload ends",
         off <= ROUNDING * max(total, 1.0),
         -off,
-        f"waiting for a sub-channel adds up to {reuse:.3g} s to the largest T_tot",
+        f"waiting for a sub-channel makes a round at most {reuse:.3g} s longer than its largest T_tot",
     )
     busiest = max(
         (uploads_at_once(part["start"].to_numpy(), part["end"].to_numpy()) for _, part in uploads.groupby("round")),

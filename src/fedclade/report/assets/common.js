@@ -111,7 +111,8 @@ function mode(y) {
   const points = y.filter((value) => value !== null && value !== undefined).length;
   return points < 2 ? "markers" : points <= 12 ? "lines+markers" : "lines";
 }
-const roundAxis = (last, extra) => axis({ title: "round", rangemode: "tozero", ...(last <= 12 ? { dtick: 1 } : {}), ...extra });
+const wholes = (most) => (most <= 12 ? { dtick: 1 } : {}); // no half rounds, and no half uploads
+const roundAxis = (last, extra) => axis({ title: "round", rangemode: "tozero", ...wholes(last), ...extra });
 // What devices are scored by: accuracy, in percent, or R², which may be far below 0 where a model has learnt nothing yet.
 const scored = DATA.score, scoreFormat = scored.percent ? ".1%" : ".3f";
 const scoreText = (value) => (value === null || value === undefined ? "–" : scored.percent ? percent(value) : value.toFixed(3));
@@ -199,6 +200,8 @@ function band(name, x, low, middle, high, colour, extra) {
 
 // -------------------------------------------------------------------------------- tables
 
+// "+3.0 [+2.0, +4.0]" may be broken before its bracket, but nowhere else.
+const breakable = (value) => String(value).replace(", ", ",\u00a0").replace(" ± ", "\u00a0±\u00a0");
 // columns: [{name, words}], rows: arrays of {text, sort} or plain values; a click or Enter on a heading sorts.
 function table(id, caption, columns, rows, sortable = true) {
   const body = element("tbody", {});
@@ -206,7 +209,7 @@ function table(id, caption, columns, rows, sortable = true) {
     body.replaceChildren(
       ...order.map((row) =>
         element("tr", {}, ...row.map((cell, i) =>
-          element("td", { className: columns[i].words ? "words" : "" }, ...(cell.nodes || [String(cell.text ?? cell)])))))
+          element("td", { className: columns[i].words ? "words" : "" }, ...(cell.nodes || [breakable(cell.text ?? cell)])))))
     );
   const heads = columns.map((column, i) => {
     const head = element("th", { scope: "col", className: column.words ? "words" : "" });
@@ -246,7 +249,8 @@ const deviceAxis = (names, pixels = Math.min(screenWidth(), 1300) - (narrow() ? 
 
 // Models × devices, in a given order of the devices.
 function modelsHeatmap(models, order) {
-  const names = [...models.names, "best per device"], devices = order.map((device) => `${device}`), many = crowded(order.length);
+  const called = (name) => (name === "conventional" ? "one model for all" : name);
+  const names = [...models.names.map(called), "best per device"], devices = order.map((device) => `${device}`), many = crowded(order.length);
   const z = models.score.map((row) => order.map((device) => row[device])), dots = { x: [], y: [] };
   z.push(order.map((device) => Math.max(...models.score.map((row) => row[device]))));
   models.names.forEach((name, i) => order.forEach((device) => {

@@ -27,7 +27,7 @@ for (const name of contenders) {
 const CROWD = 6; // contenders in one chart; more have a panel each
 const secondsAxis = () => axis({ title: "simulated seconds", rangemode: "tozero" });
 const lastRound = () => Math.max(0, ...here().flatMap((name) => [...curves[size()][name].round, ...curves[size()][name].norm_round]));
-const legend = () => ({ showlegend: narrow() }); // on a wide screen the boxes at the top stay in sight
+const legend = () => ({ showlegend: true }); // also for whoever saves the chart
 
 // The lines end where the runs ended: a mark stands there, and nothing is drawn beyond it. Seeds end at different seconds: from
 // the first of them on, the way to the mark is dotted.
@@ -108,6 +108,7 @@ chart("range-chart", () => ({
 
 // One bar a contender and moment, at the chosen K.
 function speed(id, unit, names) {
+  const most = () => Math.max(...here().flatMap((name) => names.map((metric) => metrics[metric].values[size()][name].mean ?? 0)));
   chart(id, () => ({
     traces: here().map((name) => {
       const cell = (metric) => metrics[metric].values[size()][name];
@@ -117,7 +118,7 @@ function speed(id, unit, names) {
         marker: { color: look.get(name).colour },
       };
     }),
-    layout: { height: 330, ...legend(), barmode: "group", xaxis: axis({ type: "category" }), yaxis: axis({ title: unit, rangemode: "tozero" }) },
+    layout: { height: 330, ...legend(), barmode: "group", xaxis: axis({ type: "category" }), yaxis: axis({ title: unit, rangemode: "tozero", ...(unit === "rounds" ? wholes(most()) : {}) }) },
   }));
 }
 byId("speed-line").textContent = "Rounds, then simulated seconds, until the first split and until the last one, whether they were right or wrong, and " +

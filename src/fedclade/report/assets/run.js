@@ -13,7 +13,10 @@ const leafColour = (i) => (leaves.length <= COLOURS.length ? colour(i) : `hsl(${
 const nodeColour = (name) => (leafIndex.has(name) ? leafColour(leafIndex.get(name)) : css("--soft"));
 const showlegend = leaves.length <= 12; // more are told apart by their branch of the tree and by pointing at them
 // What is about all clusters alike has shades of its own: sets of uploads from dark (the first) to pale.
-const setColour = (i, sets) => `hsl(275, 45%, ${32 + (sets > 1 ? (44 * i) / (sets - 1) : 0)}%)`;
+const setColour = (i, sets) => {
+  const [from, to] = css("--sets").split(" ").map(Number);
+  return `hsl(275, 45%, ${from + (sets > 1 ? ((to - from) * i) / (sets - 1) : 0)}%)`;
+};
 const byCluster = whole(0, K - 1).sort((a, b) => leafIndex.get(leafOf[a]) - leafIndex.get(leafOf[b]) || a - b);
 const many = crowded(K);
 
@@ -102,6 +105,7 @@ const treeColumns = [
   evidenceThere("sim_cross_max") && { name: "across ≤" }, evidenceThere("gap") && { name: "gap" },
   evidenceThere("p_group") && { name: "p of the split test" }, { name: "worst" }, { name: "mean" }, { name: "best" },
 ];
+byId("tree-note").hidden = !evidenceThere("gap");
 table("tree-table", "Every model there ever was", treeColumns.filter(Boolean), tree.map((node) => {
   const swatch = element("span", { className: "swatch", ariaHidden: "true" });
   swatch.style.background = nodeColour(node.name);
@@ -133,7 +137,7 @@ chart("accuracy-chart", () => {
   return { traces, layout: {
     height: 420, xaxis: clockAxis(), yaxis: shareAxis(),
     shapes: splitLines(), hovermode: "x unified",
-    annotations: forks.map((node) => label(`${node.name} splits`, at(node.split.round), 0.02,
+    annotations: forks.map((node) => label(`model ${node.name} splits`, at(node.split.round), 0.02,
       { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" })),
   } };
 });
@@ -186,8 +190,8 @@ chart("norms-chart", () => {
   const traces = [];
   for (const [node, of] of Object.entries(clusters)) {
     const common = { x: of.round.map(at), legendgroup: node, mode: mode(of.mean) };
-    traces.push({ ...common, y: of.mean, name: node, line: { color: nodeColour(node), width: 2 } });
-    traces.push({ ...common, y: of.max, name: `${node} largest`, showlegend: false,
+    traces.push({ ...common, y: of.mean, name: `model ${node}`, line: { color: nodeColour(node), width: 2 } });
+    traces.push({ ...common, y: of.max, name: `model ${node}, largest`, showlegend: false,
       line: { color: nodeColour(node), width: 1.5, dash: "dot" } });
   }
   const shapes = splitLines(), annotations = [];
@@ -352,7 +356,7 @@ byId("part-line").textContent = `Uploads of each device over the whole run; ${pe
   `(Jain's index).` + groupsNote;
 chart("part-chart", () => ({
   traces: perLeaf(devices.uploads, (leaf, x, y) => ({ type: "bar", x, y, name: `model ${leaf.name}`, marker: { color: nodeColour(leaf.name) } })),
-  layout: { height: 330, xaxis: deviceAxis(named), yaxis: axis({ title: "uploads", rangemode: "tozero", ...(Math.max(...devices.uploads) <= 8 ? { dtick: 1 } : {}) }), showlegend },
+  layout: { height: 330, xaxis: deviceAxis(named), yaxis: axis({ title: "uploads", rangemode: "tozero", ...wholes(Math.max(...devices.uploads)) }), showlegend },
 }));
 
 chart("latency-chart", () => ({

@@ -72,7 +72,7 @@ def _short(score: Score, value: float) -> str:
 
 
 def numbers(run: Run) -> list[list[str]]:
-    """Every metric of a finished run: title, value, meaning."""
+    """Every metric of a finished run that has a value: title, value, meaning."""
     if not run.finished:
         return []
     summary, unknown = run.summary, {"energy_joules"} if run.real else set()
@@ -84,5 +84,5 @@ def numbers(run: Run) -> list[list[str]]:
     return [
         [words(metric.title), metric.text(summary[metric.name]), words(metric.meaning)]
         for metric in told_of(run.score, run.own_metrics)
-        if metric.name in summary and metric.name not in unknown
+        if summary.get(metric.name) is not None and metric.name not in unknown
     ]
