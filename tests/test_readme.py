@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
+from fedclade import config as configuration
+from fedclade.cli import app
 from tiny_runs import fedclade
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +32,36 @@ def commands(page: str) -> list[list[str]]:
     """The fedclade commands of a page, in order, as words."""
     lines = (line.removeprefix(".venv/bin/") for block in blocks(page, "sh") for line in block.splitlines())
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("fedclade ")]
+
+
+TEXTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md")
+    for path in ROOT.glob(pattern)
+    if "_build" not in path.parts and path.name != "CHANGELOG.md"
+)
+
+
+def told_anywhere(text: str) -> list[list[str]]:
+    """Every fedclade command of a text, in a block of code or between backticks, as words; none with an ellipsis."""
+    fenced = r"^```\w*\n(.*?)^```"
+    lines = [line for block in re.findall(fenced, text, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+    inline = re.findall(r"`(fedclade [^`]+)`", re.sub(fenced, "", text, flags=re.DOTALL | re.MULTILINE))
+    told = [line.removeprefix(".venv/bin/").removesuffix("\\") for line in (*lines, *inline)]
+    return [
+        shlex.split(line, comments=True)[1:] for line in told if re.match(r"fedclade [a-z]", line) and "…" not in line
+    ]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_that_is_named_anywhere_has_these_options_and_settings(page):
+    commands = typer.main.get_command(app).commands
+    for name, *words in told_anywhere(page.read_text("utf-8")):
+        assert name in commands, (name, words)
+        if words:
+            given = commands[name].make_context(name, list(words)).params
+            if given.get("source") in configuration.presets():
+                configuration.load(given["source"], given.get("overrides") or [])
 
 
 def test_the_pages_have_commands_to_try():
