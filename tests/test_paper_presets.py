@@ -172,7 +172,7 @@ def test_the_sweep_prints_its_tables(tmp_path, monkeypatch, capsys):
 
 
 def test_the_page_names_the_sweeps_of_presets_that_are_there_and_the_pairs_that_they_have():
-    page = (Path(__file__).parents[1] / "docs" / "explanation" / "paper.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "results" / "epsilon.md").read_text("utf-8")
     swept = re.findall(r"^\.venv/bin/python -m benchmarks\.epsilon (\S+)", page, re.MULTILINE)
     assert {"paper-femnist", "paper-femnist-small", "paper-cifar10-small"} == set(swept)
     for preset in swept:

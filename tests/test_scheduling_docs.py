@@ -1,4 +1,4 @@
-"""The commands of docs/explanation/scheduling.md do what they say; runs and measurements on the tiny population."""
+"""The commands of the pages about scheduling do what they say; runs and measurements on the tiny population."""
 
 import re
 import shutil
@@ -11,7 +11,8 @@ from fedclade import Experiment
 from tiny_runs import fedclade, tiny_file
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "docs/explanation/scheduling.md").read_text("utf-8")
+PAGES = ("explanation/scheduling.md", "how-to/own-allocation.md", "results/scheduling.md")
+TEXT = "\n".join((ROOT / "docs" / page).read_text("utf-8") for page in PAGES)
 LINES = [line.split("#")[0].split() for line in TEXT.splitlines()]
 COMMANDS = [words for words in LINES if words[:1] in (["fedclade"], ["python"])]
 
