@@ -482,7 +482,7 @@ def test_a_failed_run_is_told_and_does_not_sink_the_rest_and_is_tried_again(tmp_
     assert answer.code == 1
     told = "policy 'bad:spoilt': fails in round 2: RuntimeError: out of luck (exit code 2)"
     assert f"fedclade: failed: bad:spoilt, 6 devices, seed 1: {told}" in answer.err
-    assert "Accuracy over the devices" in answer.out
+    assert "At the end" in answer.out
     kept = Path("mine/runs/K6/bad-spoilt/seed-1/failure.txt").read_text()
     assert 'bad.py", line 5, in spoilt' in kept  # the traceback, for whoever wrote it
     assert "1 of 2 runs are missing" in Path("mine/report.html").read_text("utf-8")

@@ -61,7 +61,9 @@ class Verdict:
         """By how much, and how sure it is."""
         if not self.winners:
             return "nobody got there with every seed"
-        others = f"of the others, {self.left_out}" if self.runner_up else f"{self.left_out} other"
+        others = (
+            f"of the others, {self.left_out}" if self.runner_up else f"{self.left_out} other{'s' * (self.left_out > 1)}"
+        )
         out = f"; {others} did not get there with every seed" if self.left_out else ""
         if self.runner_up is None:
             told = "all the same with every seed" if len(self.winners) > 1 else "" if out else "nobody to compare with"

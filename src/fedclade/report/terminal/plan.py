@@ -28,8 +28,8 @@ def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[Renderab
     yield Text(
         f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected, {sets} aggregation sets; "
         f"a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
-        f"The round lasts {duration(timeline.makespan)} (makespan). No schedule of these devices can be shorter than "
-        f"{duration(timeline.lower_bound)}{longer}. The slowest device alone needs "
+        f"The round lasts {duration(timeline.makespan)} (makespan). At these CPU speeds and powers, no order of the uploads makes "
+        f"it shorter than {duration(timeline.lower_bound)}{longer}. The slowest device alone needs "
         f"{duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
     )
     if missed_devices := timeline.device[timeline.missed].tolist():
@@ -52,8 +52,9 @@ def _alternatives(plan: PlannedRound) -> str:
     (order, kind), quickest = min(plan.compared.items(), key=lambda each: each[1].timeline.makespan)
     (other, how), thriftiest = min(plan.compared.items(), key=lambda each: each[1].joules)
     return (
-        f"It needs {plan.allocation.joules:.3g} J. Shortest: {duration(quickest.timeline.makespan)}, by order {order} "
-        f"and allocation {kind}. Least energy: {thriftiest.joules:.3g} J, by order {other} and allocation {how}."
+        f"It needs {plan.allocation.joules:.3g} J.\n"
+        f"Shortest: {duration(quickest.timeline.makespan)}, by order {order} and allocation {kind}. "
+        f"Least energy: {thriftiest.joules:.3g} J, by order {other} and allocation {how}."
     )
 
 

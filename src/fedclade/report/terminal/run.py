@@ -125,7 +125,7 @@ def _groups(run: Run, by_model: dict[str, Floats], details: bool) -> Table:
         title=f"One model for all ({note}) against each cluster's own", title_justify="left", box=box.SIMPLE_HEAD
     )
     planted = ["group"] if run.planted else []
-    for name in (*planted, "devices", "one: worst", "one: mean", "own: worst", "own: mean", "worst gains"):
+    for name in (*planted, "devices", "one: worst", "one: mean", "own: worst", "own: mean", "worst +"):
         table.add_column(name, justify="left" if name in ("group", "devices") else "right")
     groups = [
         (str(group), [device for device, mine in group_of.items() if mine == group])
