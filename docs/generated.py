@@ -48,9 +48,9 @@ def config() -> Iterator[str]:
             continue
         yield f"{_prose(section.__doc__)}\n"
         rows = (
-            (f"`{field}`", *_kind(about), _prose(about.description)) for field, about in section.model_fields.items()
+            (f"`{field}`", _prose(about.description), *_kind(about)) for field, about in section.model_fields.items()
         )
-        yield from table(("field", "what it may be", "default", "meaning"), rows)
+        yield from table(("field", "meaning", "what it may be", "default"), rows)
 
 
 def _kind(field: FieldInfo) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from itertools import pairwise
 
@@ -16,8 +17,8 @@ from fedclade.report.page import run_data
 from tiny_runs import merged_run, tiny
 
 
-def text_of(*parts: object) -> str:
-    console = Console(file=io.StringIO(), width=200, highlight=False)
+def text_of(*parts: object, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
     for part in parts:
         console.print(part)
     return console.file.getvalue()
@@ -64,13 +65,22 @@ def test_a_rate_has_the_unit_that_fits(bps, text):
 def test_a_plan_shows_who_reuses_whose_sub_channel():
     planned = tiny("edge.bandwidth_hz=2e6").plan()  # two sub-channels for six devices
     text = text_of(*terminal.show_plan(planned, 1, "fair"), *terminal.show_plan_details(planned))
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
-    timeline = planned.timeline
+    table = re.split(r"─ *\n", text.partition("Who uploads when")[2])[1]
+    rows, timeline = [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()[:6]], planned.timeline
     assert [int(row[0]) for row in rows] == timeline.device.tolist()
     assert [int(row[1]) for row in rows] == [1, 1, 2, 2, 3, 3]
     assert [int(row[2]) for row in rows] == timeline.subchannel.tolist()
     assert [row[3] for row in rows] == ["–", "–", *(f"of {device}" for device in timeline.predecessor[2:])]
     assert "3 aggregation sets; a model is 0.0208 Mbit." in text  # 650 parameters of 32 bit
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_details_of_a_plan_are_not_cut(width):
+    planned = tiny("edge.bandwidth_hz=2e6").plan(compare=True)
+    lines = text_of(*terminal.show_plan_details(planned), width=width).splitlines()
+    assert "…" not in "".join(lines)
+    assert max(map(len, map(str.rstrip, lines))) <= width
+    assert sum(line.startswith("   0 ") for line in lines) >= 3  # the chart of an order has a line for each sub-channel
 
 
 def test_a_plan_shows_who_misses_the_round():
@@ -137,6 +147,18 @@ def test_a_run_of_many_clusters_is_told_on_one_screen_unless_details_are_wanted(
     assert any(f"… and 8 more; fedclade show-run {many.folder} --details has all." in line for line in shown)
     whole = text_of(*terminal.show_run(many, details=True))
     assert all(f"  {leaf.name} " in whole for leaf in many.leaves())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_closing_tables_keep_their_lines_and_a_long_fact_goes_on_below_itself(width, run):
+    lines = text_of(*terminal.show_run(run), width=width).splitlines()
+    assert "  cluster   devices   since round   stopped    worst     mean     best" in map(str.rstrip, lines)
+    assert any(
+        " ".join(line.split()) == "group devices one: worst one: mean own: worst own: mean worst +" for line in lines
+    )
+    facts = lines[: lines.index("")]
+    assert all(re.match(r"(Groups|Fairness|Cost|Loss)? {4,}\S", line) for line in facts)
+    assert max(map(len, lines)) <= width
 
 
 def test_several_splits_are_told_from_the_first_to_the_last(run, monkeypatch):

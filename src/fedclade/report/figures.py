@@ -224,7 +224,7 @@ def _panel(axes: "Axes", comparison: Comparison, table: pd.DataFrame, metric: Me
     axes.set_title(metric.title)
     if metric.title.endswith("(round)"):
         count_in_wholes(axes.yaxis)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     elif metric.title.endswith("(%)"):  # a whisker may go below 0, a share may not
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     axes.set_xticks(range(len(sizes)), [f"K = {devices}" for devices in sizes])

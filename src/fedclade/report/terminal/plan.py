@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedclade.core.units import duration
+from fedclade.report.terminal.layout import WideTable
 from fedclade.report.terminal.words import percent, rate, spans
 from fedclade.scheduling import Timeline
 from fedclade.scheduling.constraints import Constraint
@@ -28,8 +29,8 @@ def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[Renderab
     yield Text(
         f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected, {sets} aggregation sets; "
         f"a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
-        f"The round lasts {duration(timeline.makespan)} (makespan). At these CPU speeds and powers, no order of the uploads makes "
-        f"it shorter than {duration(timeline.lower_bound)}{longer}. The slowest device alone needs "
+        f"The round lasts {duration(timeline.makespan)} (makespan). At these CPU speeds and powers, no order of "
+        f"the uploads makes it shorter than {duration(timeline.lower_bound)}{longer}. The slowest device alone needs "
         f"{duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
     )
     if missed_devices := timeline.device[timeline.missed].tolist():
@@ -42,7 +43,7 @@ def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[Renderab
     yield Text(f"The paper's constraints P1: {'broken: ' + ', '.join(broken) if broken else 'all hold'}.")
     if len(timeline.arrived) and len(timeline.device) <= GANTT_DEVICES:
         yield Text(
-            f"Sub-channels over time; a number is the device that uploads:\n{gantt(timeline, timeline.makespan, 72)}"
+            f"Sub-channels over time; a number is the device that uploads:\n{gantt(timeline, timeline.makespan)}"
         )
     yield Text("More: --details (every device, order and allocation; P1 line by line), --json (all of it).")
 
@@ -76,15 +77,13 @@ def show_plan_details(plan: PlannedRound) -> Iterator[RenderableType]:
         yield Text(f"\norder {order}: {duration(timeline.makespan)}\n{gantt(timeline, longest)}")
 
 
-def devices_planned(plan: PlannedRound) -> Table:
+def devices_planned(plan: PlannedRound) -> WideTable:
     """Who uploads when, on whose sub-channel."""
     timeline, links = plan.timeline, plan.links
-    table = Table(title="Who uploads when", title_justify="left")
-    for name in ("device", "set", "sub-channel", "reuses", "SNR", "rate", "computes", "uploads from", "to"):
-        table.add_column(name, justify="right")
-    for i, device in enumerate(timeline.device[:PLAN_ROWS]):
+
+    def row(i: int, device: int) -> tuple[str, ...]:
         missed = bool(timeline.missed[i])
-        table.add_row(
+        return (
             str(device),
             "–" if missed else str(timeline.aggregation_set[i] + 1),
             "misses" if missed else str(timeline.subchannel[i]),
@@ -95,26 +94,29 @@ def devices_planned(plan: PlannedRound) -> Table:
             "–" if missed else duration(float(timeline.start[i])),
             "–" if missed else duration(float(timeline.end[i])),
         )
-    return table
+
+    columns = ("device", "set", "sub-channel", "reuses", "SNR", "rate", "computes", "uploads from", "to")
+    return WideTable("Who uploads when", columns, [row(*each) for each in enumerate(timeline.device[:PLAN_ROWS])])
 
 
-def compared(plan: PlannedRound) -> Table:
+def compared(plan: PlannedRound) -> WideTable:
     """Every order and allocation of the same devices, side by side."""
-    table = Table(title="Orders and allocations compared", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("order", "allocation", "round lasts", "over the bound", "uploads", "energy", "of fixed"):
-        table.add_column(name, justify="left" if name in ("order", "allocation") else "right")
+    rows = []
     for (order, kind), allocation in plan.compared.items():
         timeline, fixed = allocation.timeline, plan.compared[order, "fixed"].joules
-        table.add_row(
-            order,
-            kind,
-            duration(timeline.makespan),
-            f"{100 * (timeline.ratio - 1):.1f} %",
-            str(int((~timeline.missed).sum())),
-            f"{allocation.joules:.3g} J",
-            percent(allocation.joules / fixed if fixed else 1.0),
+        rows.append(
+            (
+                order,
+                kind,
+                duration(timeline.makespan),
+                f"{100 * (timeline.ratio - 1):.1f} %",
+                str(int((~timeline.missed).sum())),
+                f"{allocation.joules:.3g} J",
+                percent(allocation.joules / fixed if fixed else 1.0),
+            )
         )
-    return table
+    columns = ("order", "allocation", "round lasts", "over the bound", "uploads", "energy", "of fixed")
+    return WideTable("Orders and allocations compared", columns, rows, names=2)
 
 
 def problem(constraints: list[Constraint]) -> Table:
@@ -127,8 +129,8 @@ def problem(constraints: list[Constraint]) -> Table:
     return table
 
 
-def gantt(timeline: Timeline, seconds: float, width: int = 100) -> str:
-    """One line a sub-channel: ``·`` idle, ``[=7==`` an upload."""
+def gantt(timeline: Timeline, seconds: float, width: int = 72) -> str:
+    """One line a sub-channel, on any terminal: ``·`` idle, ``[=7==`` an upload."""
     lines = []
     channels = np.unique(timeline.subchannel[~timeline.missed])
     for channel in channels[:GANTT_ROWS]:
