@@ -27,6 +27,9 @@ def test_every_preset_loads_says_what_it_is_and_survives_writing(name):
     assert len(presets()[name]) > 10
     preset = load(name)
     assert load(tomllib.loads(to_toml(preset))) == preset
+    narrow = to_toml(preset, 80)
+    assert load(tomllib.loads(narrow)) == preset
+    assert all(len(line) <= 80 for line in narrow.splitlines() if line.startswith("  ") or "  # " in line)
 
 
 @given(

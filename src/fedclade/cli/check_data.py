@@ -28,6 +28,7 @@ def check_data(
     from fedclade.data import read_source
     from fedclade.data.description import describe
     from fedclade.report.data import show_description
+    from fedclade.report.terminal.layout import Labelled
 
     found = describe(read_source(config))
     changes = [*overrides, f"population.source={path}"]
@@ -39,5 +40,8 @@ def check_data(
         return
     screen = console()
     for part in show_description(found):
-        screen.print(part, soft_wrap=True, markup=False)
+        if isinstance(part, str) and screen.is_terminal:
+            screen.print(Labelled(part[:12], part[12:]))
+        else:
+            screen.print(part, soft_wrap=True, markup=False)
     screen.print(f"Run it      {command}", soft_wrap=True, markup=False)

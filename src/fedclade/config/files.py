@@ -1,6 +1,7 @@
 """Configs as text: presets and TOML files, ``--set`` overrides, what is said of a mistake, and writing it all back."""
 
 import json
+import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -14,6 +15,8 @@ from fedclade.config.section import Complaint, Section
 from fedclade.config.sections import Config
 from fedclade.core.errors import UserError
 from fedclade.core.plugins import near_miss
+
+MEANING = 38  # the column of a config file in which the meaning of a field begins
 
 
 def presets() -> dict[str, str]:
@@ -173,14 +176,21 @@ def section_fields(section: str) -> Iterable[str]:
 # -------------------------------------------------------------------------------- writing
 
 
-def to_toml(config: Config) -> str:
-    """The whole config as TOML, each field with its meaning; loads back to an equal config."""
+def to_toml(config: Config, width: int | None = None) -> str:
+    """The whole config as TOML, each field with its meaning; loads back to an equal config.
+
+    With a ``width`` in columns, a meaning that is too long for its line goes on below itself.
+    """
     lines: list[str] = []
     for name, section in config:
         lines += [f"# {' '.join((type(section).__doc__ or '').split())}", f"[{name}]"]
         for field, value, meaning in _fields(section):
             assignment = f"# {field} is unset" if value is None else f"{field} = {to_toml_value(value)}"
-            lines.append(f"{assignment:<36}  # {meaning}")
+            first, *more = textwrap.wrap(meaning, max(30, width - MEANING - 2)) if width else [meaning]
+            if width and len(assignment) > MEANING:
+                lines.append(assignment)
+                assignment = ""
+            lines += [f"{assignment:<{MEANING - 2}}  # {first}", *(f"{'':<{MEANING}}# {part}" for part in more)]
         lines.append("")
     return "\n".join(lines)
 
