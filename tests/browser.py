@@ -95,7 +95,7 @@ class Page:
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[feature])
 
-    def open(self, place: Path | str, within_seconds: float = 30) -> float:
+    def open(self, place: Path | str, within_seconds: float = 120) -> float:
         """Open a report, by path or address, and wait until all is drawn; gives the seconds from navigation on."""
         self.call("Page.navigate", url=place.resolve().as_uri() if isinstance(place, Path) else place)
         self.wait_for("document.documentElement?.dataset.ready === 'yes'", within_seconds)
@@ -107,7 +107,7 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait_for(self, condition: str, within_seconds: float = 10) -> None:
+    def wait_for(self, condition: str, within_seconds: float = 60) -> None:
         """Until a JavaScript condition holds."""
         deadline = time.monotonic() + within_seconds
         while not self.value(condition):

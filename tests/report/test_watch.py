@@ -155,7 +155,7 @@ def test_the_page_follows_a_run_to_its_end(page, tmp_path):
         page.open(server.url)
         assert page.value("document.querySelector('.tile .value').textContent") == "2 of 3"
         go_on.set()
-        page.wait_for("document.getElementById('lead').textContent === 'All is done.'", 30)
+        page.wait_for("document.getElementById('lead').textContent === 'All is done.'")
         assert page.value("document.querySelector('.tile .value').textContent") == "3 of 3"
         assert page.value("document.getElementById('accuracy-chart').data[0].x") == [1, 2, 3]
         assert page.value("document.getElementById('events').textContent").startswith("round 2: cluster 0 splits")
