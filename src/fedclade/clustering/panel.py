@@ -261,7 +261,8 @@ class _Small:
         count, model = len(panel.devices), state.models[leaf.name]
         heard = np.flatnonzero(np.isin(panel.devices, arrival.heard))
         self.parameters = len(model)
-        updates = HeldUpdates.of(heard, arrival.updates.rows(panel.devices[heard]))
+        rows = arrival.updates.rows(panel.devices[heard])
+        updates, self._updates = HeldUpdates.of(heard, rows), HeldUpdates.of(panel.devices[heard], rows)
         nobody = np.zeros(0, dtype=np.int64)
         self.arrival = replace(
             arrival, updates=updates, cost=Cost.nothing(count), lost=nobody, failed={}, rejected={}, incidents=()
@@ -296,7 +297,10 @@ class _Small:
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """Put a question to the panel's devices under their own numbers; the conversation about all of them pays."""
         before = self._talk.cost
-        answer = self._talk.ask(replace(question, devices=self._devices[question.devices]))  # type: ignore[type-var]
+        renumbered = replace(question, devices=self._devices[question.devices])  # type: ignore[type-var]
+        if isinstance(renumbered, SurveyModels) and renumbered.updates is not None:
+            renumbered = replace(renumbered, updates=self._updates)
+        answer = self._talk.ask(renumbered)
         spent = self._talk.cost.joules - before.joules
         cost = Cost(self._talk.cost.seconds - before.seconds, spent[self._devices])
         return Answers(answer, cost)

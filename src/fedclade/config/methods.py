@@ -64,13 +64,16 @@ class CrossEvaluationConfig(Section):
         description="where devices differ one by one: first rounds of a cluster without a split, as all helps then",
     )
     pays_share: float = Field(
-        0.5,
+        0.4,
         ge=0,
         le=1000,
         description="where devices differ one by one: what the other side's training costs a device against its own "
-        "side's, at least, as a share of the most good that a round did so far; crowds of writers had up to 0.4",
+        "side's, at least, as a share of the most good that a round with the closest others would have done so far",
     )
     cuts_tried: int = Field(4, ge=1, le=10_000, description="where devices differ one by one: cuts tried at a time")
+    closest_share: float = Field(
+        0.33, gt=0, le=1, description="where devices differ one by one: share of the others that count as the closest"
+    )
     sure_images: int = Field(
         50,
         ge=0,

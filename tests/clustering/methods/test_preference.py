@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclade.clustering.methods.cross_evaluation.preference import consistency, consistent_cuts, preferences
+from fedclade.clustering.methods.cross_evaluation.preference import (
+    consistency,
+    consistent_cuts,
+    kinship,
+    preferences,
+)
 from fedclade.config import CrossEvaluationConfig
 
 SEEDS = st.integers(0, 9999)
@@ -102,3 +107,14 @@ def test_both_children_of_a_cut_are_large_enough():
     rng = np.random.default_rng(3)
     for side in cuts_of(crowd(rng, 12), rng.integers(5, 200, 12)):
         assert 2 <= side.sum() <= 10
+
+
+def test_training_with_ones_own_kind_helps_so_many_times_as_much():
+    group = np.repeat([0, 1, 2, 3], 4)
+    gains = np.where(group[:, None] == group, 1.0, 0.2) * asked_of(np.eye(16))
+    found = kinship(3 * gains, 3 * asked_of(gains), closest=0.2)  # in three surveys
+    assert found == pytest.approx(15 / (3 + 12 * 0.2))
+    assert kinship(asked_of(np.eye(5)), asked_of(np.eye(5)), 0.3) == pytest.approx(1.0)
+    assert kinship(-gains, asked_of(gains), 0.2) == 1.0  # nothing helps: there is nothing to compare with
+    assert kinship(0 * gains, 0 * gains, 0.2) == 1.0
+    assert kinship(gains - 0.35 * asked_of(gains), asked_of(gains), 0.2) == 5.0  # others hardly help, or harm

@@ -110,6 +110,11 @@ class Affinity:
             devices = largest
         return devices
 
+    def plain(self, devices: Ints) -> tuple[Floats, Floats]:
+        """Gains by one another's training, added up over surveys, and in how many; of some devices."""
+        pair = np.ix_(devices, devices)
+        return self.gains[pair].astype(np.float64), self.asked[pair].astype(np.float64)
+
     def pairs(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> tuple[Floats, Floats]:
         """Mutual signal and weight between some devices."""
         pair = np.ix_(devices, devices)

@@ -23,7 +23,7 @@ class Known:
     affinity: Affinity | None  # by images the devices train on; None: nobody was asked yet
     one_by_one: bool = False  # devices differ one by one, not only by their groups
     promising: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # second child of a cluster's cut that paid
-    best_help: float = 0.0  # the most good, in misfit, that a round's training by one's own side of a cut did
+    best_help: float = 0.0  # the most good, in misfit, that a round with one's own kind would have done
 
     @classmethod
     def nothing(cls, devices: int) -> "Known":

@@ -62,6 +62,19 @@ def consistency(sides: Bools, help_: Floats, weight: Floats, sure: Floats) -> Fl
     return np.asarray(mean / np.sqrt(np.maximum((prefer - mean[:, None]) ** 2 @ share, NOTHING**2)))
 
 
+def kinship(gains: Floats, asked: Floats, closest: float) -> float:
+    """How many times as much devices are helped by those who help them most, a share of all, as by all on average.
+
+    So much more would training with one's own kind do than training with everybody: at most as if others did nothing.
+    """
+    rows = [row[told > 0] / told[told > 0] for row, told in zip(gains, asked, strict=True) if told.any()]
+    by_all = float(np.mean([row.mean() for row in rows])) if rows else 0.0
+    if by_all <= 0:
+        return 1.0
+    by_closest = np.mean([np.sort(row)[-max(1, round(closest * len(row))) :].mean() for row in rows])
+    return min(float(by_closest) / by_all, 1 / closest)
+
+
 def _branches(help_: Floats, known: Bools) -> Bools:
     """Every branch of the tree that average linkage makes of mutual help, as a cut; device 0 is in the first child."""
     count = len(help_)

@@ -15,9 +15,9 @@ from fedclade.clustering.methods.cross_evaluation.affinity import (
     large_enough,
 )
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
-from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts
+from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts, kinship
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
@@ -74,7 +74,23 @@ class Proposals:
         survey = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
         affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
         fresh = np.isin(columns, asked)
-        return replace(known, affinity=affinity.heard(asked, columns, survey, settings=settings, fresh=fresh))
+        affinity = affinity.heard(asked, columns, survey, settings=settings, fresh=fresh)
+        return self._help_noted(replace(state, method=replace(known, affinity=affinity)), leaf, columns[fresh])
+
+    def _help_noted(self, state: State, leaf: Node, asked: Ints) -> Known:
+        """The most good that a round of training with one's own kind would have done, if this round's is more.
+
+        By what training together did, without what a device itself did to it: it may be long after the first rounds
+        that devices turn out to differ one by one, and training does most good in these.
+        """
+        known, settings = known_of(state), self._settings
+        if settings.controls == 0 or known.affinity is None:
+            return known
+        models, own = self._made_by([asked], state, leaf, asked)
+        question = SurveyModels(models, asked, settings.survey_images, own=own, updates=self._arrival.updates)
+        together, before = mean_misfits([self._talk.ask(question)]).mean(axis=0)
+        kin = kinship(*known.affinity.plain(asked), settings.closest_share)
+        return known.helped(float(before - together) * kin)
 
     def tried(self, state: State, leaf: Node) -> Tried:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
@@ -138,9 +154,11 @@ class Proposals:
     def _tried_without_own(self, state: State, leaf: Node, devices: Ints, alike: Singles) -> Tried:
         """A cut that paid is tried once more, by what is learnt in a later round; if it pays again, it is made.
 
-        So the noise by which it was chosen does not speak for it. In a cluster's first rounds one cut is only measured.
+        So the noise by which it was chosen does not speak for it. In a cluster's first rounds none is tried.
         """
         settings, known = self._settings, known_of(state)
+        if state.round - leaf.born_round <= settings.pays_after:
+            return self._refused(state, leaf, None)
         before, best = known.promising.get(leaf.name), None
         cuts = [] if before is None else [np.isin(devices, before)]
         for number, side in enumerate([*cuts, *self._consistent_cuts(state, devices, alike)]):
@@ -149,9 +167,6 @@ class Proposals:
                 if number == 0 and self._may_wait(state, leaf):
                     return self._later(state, leaf)
                 continue
-            known = known.helped(test.helped)
-            if state.round - leaf.born_round <= settings.pays_after:
-                return self._refused(replace(state, method=known), leaf, test)
             if test.passed(settings, known.best_help):
                 known = known.with_promise(leaf.name, None if number < len(cuts) else devices[side])
                 state = replace(state, method=known)
@@ -171,9 +186,7 @@ class Proposals:
         if affinity is None:
             similar = bipartition(alike, self._settings.bipartition, least)
             return [] if similar is None else [similar]
-        here = np.ix_(devices, devices)
-        gains, asked = affinity.gains[here].astype(np.float64), affinity.asked[here].astype(np.float64)
-        return consistent_cuts(gains, asked, state.samples[devices], least, self._settings)
+        return consistent_cuts(*affinity.plain(devices), state.samples[devices], least, self._settings)
 
     def _pay_test(self, state: State, leaf: Node, devices: Ints, side: Bools) -> PayTest | None:
         """What a cut is worth to the devices just heard, by what they learnt, without what they themselves did."""
@@ -231,10 +244,14 @@ class Proposals:
         """
         if not self._whole:
             side, devices = side[np.isin(devices, asked)], asked
-        known, updates = known_of(state), known_updates(state, self._arrival, devices)
-        parts = devices[~side], devices[side], devices
+        return self._made_by([devices[~side], devices[side], devices], state, leaf, asked)
+
+    def _made_by(self, parts: list[Ints], state: State, leaf: Node, asked: Ints) -> tuple[Singles, Floats]:
+        """The models that each part's updates make of a cluster's, and this one; what part those asked have in each."""
+        known = known_of(state)
         sound = [known.without_harm(part, self._settings) for part in parts]  # another kind looks like harm at first
         used = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
+        updates = known_updates(state, self._arrival, np.unique(np.concatenate(parts)))
         moves = [updates.sums(part, part * 0, _shares(state, part), 1)[0] for part in used]
         start = state.models[leaf.name]
         own = [np.where(np.isin(asked, part), state.samples[asked] / state.samples[part].sum(), 0.0) for part in used]

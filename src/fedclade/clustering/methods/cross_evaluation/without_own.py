@@ -17,7 +17,7 @@ from fedclade.core.arrays import Bools, Floats
 from fedclade.fleet.answers import Survey, p_above_zero
 
 FITS = 15  # turns in which the effects of class and side are told apart
-PARENT, START = 2, 3  # of the models that devices are asked about: after those of both children
+PARENT = 2  # of the models that devices are asked about: after those of both children
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,15 @@ class PayTest:
     p_together: float  # the same of the gain of all devices
     cost: float  # of the other child's model over the own one's: mean over devices
     cost_in_class: float  # the same beyond what all devices say of a class: models that saw other labels differ in that
-    helped: float  # the good that this round's training by the own child did: mean over devices
 
     @classmethod
     def of(cls, side: Bools, answers: list[Survey]) -> "PayTest":
-        """Of the children's models, their parent's and the one before, by several shares of the devices' images."""
-        images = np.maximum(sum(answer.samples.sum(axis=1) for answer in answers), 1)
-        misfit = sum((answer.samples[:, None] * answer.misfit).sum(axis=2) for answer in answers) / images[:, None]
+        """Of the children's models and their parent's, by several shares of the devices' images."""
+        misfit = mean_misfits(answers)
         own, other = np.where(side, misfit[:, 1::-1].T, misfit[:, :2].T)
         gains = misfit[:, PARENT] - own
         (a, p_a), (b, p_b), (_, p_together) = (_above_zero(gains[some]) for some in (~side, side, side | True))
-        cost, helped = float((other - own).mean()), float((misfit[:, START] - own).mean())
-        return cls((a, b), (p_a, p_b), p_together, cost, cost_in_class(side, answers), helped)
+        return cls((a, b), (p_a, p_b), p_together, float((other - own).mean()), cost_in_class(side, answers))
 
     @property
     def p_value(self) -> float:
@@ -55,6 +52,13 @@ class PayTest:
     def evidence(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
+def mean_misfits(answers: list[Survey]) -> Floats:
+    """Of every model (column) over all images of each device (row)."""
+    images = np.maximum(sum(answer.samples.sum(axis=1) for answer in answers), 1)
+    sums = sum((answer.samples[:, None] * answer.misfit).sum(axis=2) for answer in answers)
+    return np.asarray(sums / images[:, None])
 
 
 def _above_zero(values: Floats) -> tuple[float, float]:
