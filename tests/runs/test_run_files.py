@@ -1,5 +1,6 @@
 """The files of runs and comparisons: whose they are, what is damaged in them, and what the system may refuse."""
 
+import contextlib
 import errno
 import json
 import os
@@ -14,9 +15,10 @@ import pytest
 from fedclade import UserError, open_run, resume
 from fedclade.cli.common import Signals
 from fedclade.runs.checkpoint import FACTS
-from fedclade.runs.database import open_to_read, told
+from fedclade.runs.database import has_tables, last_round, open_to_read, open_to_write, told
 from fedclade.runs.directory import (
     STATE,
+    make_directory,
     opened_json,
     remove_leftovers,
     sealed_json,
@@ -224,6 +226,27 @@ def test_a_full_disk_is_not_called_damage_of_run_db(code, words, tmp_path):
     error.sqlite_errorcode = code
     with pytest.raises(UserError, match=words), told(tmp_path / "run.db"):
         raise error
+
+
+def test_a_lost_machine_json_is_told_to_be_lost(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "machine.json").unlink()
+    with pytest.raises(UserError, match=r"machine\.json: cannot be read"):
+        _ = open_run(run).machine
+
+
+def test_a_run_that_died_before_it_wrote_of_its_machine_does_so_when_it_goes_on(tmp_path):
+    folder = tmp_path / "run"
+    make_directory(folder, tiny().config).close()
+    (folder / "machine.json").unlink()
+    assert tiny().resume(folder).machine
+
+
+def test_run_db_is_there_with_all_its_tables_or_not_at_all(tmp_path):
+    with contextlib.closing(open_to_write(tmp_path / "run.db")) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert has_tables(tmp_path / "run.db")
+        assert last_round(tmp_path / "run.db") == 0
 
 
 def test_a_lost_run_db_is_told_to_be_lost(finished, tmp_path):

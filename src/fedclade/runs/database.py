@@ -20,7 +20,7 @@ from fedclade.core.objective import Objective
 from fedclade.core.records import EvaluationRecord, Event, RoundRecord
 from fedclade.core.task import Score
 from fedclade.metrics.outcome import Outcome, known
-from fedclade.runs.directory import checksum
+from fedclade.runs.directory import checksum, write_beside
 
 FORMAT = 5  # of run.db; another one is not read
 WITHOUT_CHECKSUMS = 4  # is read, too
@@ -62,16 +62,22 @@ Row = dict[str, Any]
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """run.db with all its tables."""
+    """run.db with all its tables, made where it is missing or empty."""
+    with cannot("be read", path):
+        made = path.is_file() and path.stat().st_size > 0
+    if not made:
+        write_beside(path, _without_rows())
     with told(path):
-        db = sqlite3.connect(path)
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.executescript(f"BEGIN; {SCHEMA} COMMIT;")  # all tables or none
-        except sqlite3.Error:
-            db.close()
-            raise
-        return db
+        return sqlite3.connect(path)
+
+
+def _without_rows() -> bytes:
+    """A database in which nothing is recorded yet: written at once, as a half-made one could not be opened to read."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        content = bytearray(db.serialize())
+    content[18:20] = b"\x02\x02"  # SQLite's file format: read and written with a write-ahead log
+    return bytes(content)
 
 
 @contextlib.contextmanager

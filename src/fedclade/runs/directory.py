@@ -69,7 +69,7 @@ def make_directory(folder: Path, config: Config, overwrite: bool = False) -> Tex
         remove_leftovers(folder)
         write_mark(folder, "run")
         write_beside(folder / CONFIG, sealed_text(configuration.to_toml(config)))
-        write_json(folder / MACHINE, sealed_json(dict(machine.facts())))
+        write_machine(folder)
     except BaseException:
         lock.close()
         raise
@@ -91,6 +91,11 @@ def _check_replaceable(folder: Path, overwrite: bool) -> None:
 def write_mark(folder: Path, kind: Kind) -> None:
     """Mark a directory as made by fedclade."""
     write_json(folder / MARK, {"made_by": "fedclade", "kind": kind})
+
+
+def write_machine(folder: Path) -> None:
+    """Write down the processor and the libraries that a run is begun with."""
+    write_json(folder / MACHINE, sealed_json(dict(machine.facts())))
 
 
 def is_marked(folder: Path, kind: Kind) -> bool:

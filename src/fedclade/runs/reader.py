@@ -73,11 +73,11 @@ class Run:
 
     @property
     def machine(self) -> dict[str, str]:
-        """The processor and the libraries that the run was begun with; empty for a run that did not record them."""
-        path = self.folder / MACHINE
-        if not path.is_file():
+        """The processor and the libraries that the run was begun with; empty for one that has no record yet."""
+        path, marked = self.folder / MACHINE, (self.folder / MARK).is_file()
+        if not path.is_file() and not (marked and (self.folder / DATABASE).is_file()):
             return {}
-        recorded: dict[str, str] = opened_json(path) if (self.folder / MARK).is_file() else read_json(path)
+        recorded: dict[str, str] = opened_json(path) if marked else read_json(path)
         return recorded
 
     @property

@@ -32,6 +32,7 @@ from fedclade.runs.database import (
 )
 from fedclade.runs.directory import (
     DATABASE,
+    MACHINE,
     MANIFEST,
     MARK,
     MODELS,
@@ -43,6 +44,7 @@ from fedclade.runs.directory import (
     remove_leftovers,
     take_lock,
     write_beside,
+    write_machine,
 )
 
 if TYPE_CHECKING:
@@ -113,6 +115,8 @@ class RunWriter:
             raise
         remove_leftovers(folder)
         remove_old_states(folder)
+        if not (folder / MACHINE).is_file():  # it died before it had begun
+            write_machine(folder)
         writer = cls(folder, lock)
         with writer._transaction() as db:
             cut_off(db, state.round)
