@@ -235,6 +235,26 @@ def test_a_lost_machine_json_is_told_to_be_lost(finished, tmp_path):
         _ = open_run(run).machine
 
 
+def test_what_is_known_of_a_machine_does_not_change_by_a_lost_mark(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / ".fedclade").unlink()
+    assert open_run(run).machine == open_run(finished).machine
+
+
+def test_text_in_run_db_that_is_none_is_told_as_damage(tmp_path):
+    with pytest.raises(UserError, match="damaged: 'utf-8' codec"), told(tmp_path / "run.db"):
+        b"\xc5".decode()
+
+
+def test_a_round_in_run_db_that_is_no_number_is_told_as_damage(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    with contextlib.closing(sqlite3.connect(run / "run.db")) as db, db:
+        db.execute("UPDATE events SET round = NULL WHERE rowid = 1")
+        db.execute("INSERT INTO events (round) VALUES (NULL)")
+    with pytest.raises(UserError, match="does not match its checksum"):
+        open_run(run).rows("events")
+
+
 def test_a_run_that_died_before_it_wrote_of_its_machine_does_so_when_it_goes_on(tmp_path):
     folder = tmp_path / "run"
     make_directory(folder, tiny().config).close()

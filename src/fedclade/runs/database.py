@@ -110,6 +110,8 @@ def told(path: Path) -> Iterator[None]:
         if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise UserError(f"{path}: in use by another process: {error}") from error
         raise UserError(f"{path}: damaged: {error}") from error
+    except UnicodeDecodeError as error:  # where SQLite finds bytes that are no text
+        raise UserError(f"{path}: damaged: {error}") from error
 
 
 _TROUBLE = {
@@ -171,7 +173,8 @@ def read_table(db: sqlite3.Connection, table: str) -> tuple[list[str], list[tupl
     sums = {number: _sum(list(part)) for number, part in parts}
     known = dict(db.execute(f"SELECT round, sha256 FROM {CHECKSUMS} WHERE name = ?", (table,)).fetchall())
     if sums != known:
-        odd = sorted(number for number in sums.keys() | known.keys() if sums.get(number) != known.get(number))[0]
+        differing = (number for number in sums.keys() | known.keys() if sums.get(number) != known.get(number))
+        odd = min(differing, key=lambda number: number if isinstance(number, int) else 0)  # a damaged one is no number
         where = f" in round {odd}" if table in PER_ROUND else ""
         raise sqlite3.DatabaseError(f"table {table} does not match its checksum{where}")
     return columns, rows

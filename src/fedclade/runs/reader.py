@@ -77,8 +77,9 @@ class Run:
         path, marked = self.folder / MACHINE, (self.folder / MARK).is_file()
         if not path.is_file() and not (marked and (self.folder / DATABASE).is_file()):
             return {}
-        recorded: dict[str, str] = opened_json(path) if marked else read_json(path)
-        return recorded
+        recorded: dict[str, str] = read_json(path)
+        earlier = not marked and isinstance(recorded, dict) and "seal" not in recorded
+        return recorded if earlier else opened_json(path)
 
     @property
     def summary(self) -> dict[str, Any]:
