@@ -10,7 +10,7 @@ from fedclade.clustering.method import NewSplit
 from fedclade.clustering.recent import completed
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT
-from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.fleet import Arrival, Respondents
 
 
 class SplitOnce(BaseMethod):
@@ -18,7 +18,7 @@ class SplitOnce(BaseMethod):
 
     name, reveals = "split-once", "updates"
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """Cut those just heard by average linkage of their cosines; the others join the side they are closer to."""
         if state.round != self.config.custom.get("wait", 1):
             return Decisions(state.method)

@@ -11,12 +11,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from fedclade.aggregation import aggregate
+from fedclade.clustering.trust import unheard
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT, Tree
-from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet
+from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Respondents
 from fedclade.fleet.questions import Question
 from fedclade.scheduling.planner import greedy_phase
 
@@ -124,7 +125,7 @@ class Method(Protocol):
         """Devices whose updates are not to be used at all, each with the reason; ``state`` as above."""
         ...
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """Decide on a round: ``state`` knows who was heard in it, its clusters and models are still as before."""
         ...
 
@@ -165,7 +166,7 @@ class BaseMethod:
         """All updates are used."""
         return {}
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """Nothing to decide."""
         return Decisions(state.method)
 
@@ -179,10 +180,13 @@ class BaseMethod:
 
 
 class Conversation:
-    """One exchange with the fleet: what a method asks in one decision, and what all of it cost."""
+    """One exchange with the fleet: what a method asks in one decision, and what all of it cost.
 
-    def __init__(self, fleet: Fleet, devices: int) -> None:
-        self._fleet = fleet
+    What the ``doubted`` devices answer does not count.
+    """
+
+    def __init__(self, fleet: Respondents, devices: int, doubted: Ints = NOBODY) -> None:
+        self._fleet, self.doubted = fleet, doubted
         self.cost, self.incidents = Cost.nothing(devices), list[str]()
 
     def ask(self, question: Question[Answer]) -> Answer:
@@ -190,7 +194,13 @@ class Conversation:
         answers: Answers[Answer] = self._fleet.ask(question)
         self.cost = self.cost + answers.cost
         self.incidents += answers.incidents
-        return answers.value
+        return answers.value if len(self.doubted) == 0 else self._believed(question, answers.value)
+
+    def _believed(self, question: Question[Answer], answer: Answer) -> Answer:
+        """An answer without what doubted devices say, unless nobody else was asked."""
+        silent = np.isin(question.devices, self.doubted)
+        heard: Answer = answer if silent.all() else unheard(answer, silent)
+        return heard
 
     def notes(self) -> tuple[Event, ...]:
         """What went wrong on the way."""

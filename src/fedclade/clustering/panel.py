@@ -19,14 +19,12 @@ import numpy as np
 from fedclade.clustering.method import BaseMethod, Conversation, Decisions, Method, Move, NewSplit, averaged
 from fedclade.config import Config
 from fedclade.core.arrays import Floats, Ints, Singles
-from fedclade.core.links import Links
 from fedclade.core.random import generator
-from fedclade.core.state import Serving, State, index, stack
+from fedclade.core.state import State, index, stack
 from fedclade.core.tree import ROOT, Node, Tree
-from fedclade.core.updates import HeldUpdates, Updates
-from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Roster
+from fedclade.core.updates import HeldUpdates
+from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Respondents
 from fedclade.fleet.questions import Compare, Evaluate, Question, SurveyModels
-from fedclade.scheduling.planner import Plan
 
 Answer = TypeVar("Answer")
 LEAST_HEARD = 0.5  # share of a panel that must be heard in a round; else the round says nothing of its cluster
@@ -74,7 +72,7 @@ class Panelled(BaseMethod):
         moves = self._moved(state, state.models, new, talk, kind="placed")
         return Decisions(state.method, moves=moves, notes=talk.notes(), cost=talk.cost)
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """Put the method to a panel of every cluster; while devices find their places, ask them about these instead."""
         talk, own = Conversation(fleet, state.devices), panels_of(state)
         every, several = self.config.clustering.panel_review, len(state.tree.leaves()) > 1
@@ -252,15 +250,12 @@ def _joined(one: Decisions, other: Decisions) -> Decisions:
 
 
 class _Small:
-    """The federation of a panel alone: its state, what arrived, and a fleet that numbers its devices from 0."""
-
-    simulated, keeps_updates = True, True
+    """The federation of a panel alone: its state, what arrived, and its devices to be asked, numbered from 0."""
 
     def __init__(self, panel: Panel, state: State, leaf: Node, arrival: Arrival, talk: Conversation) -> None:
-        self._devices, self._talk, self._whole = panel.devices, talk, state.devices
+        self._devices, self._talk = panel.devices, talk
         count, model = len(panel.devices), state.models[leaf.name]
         heard = np.flatnonzero(np.isin(panel.devices, arrival.heard))
-        self.parameters = len(model)
         rows = arrival.updates.rows(panel.devices[heard])
         updates, self._updates = HeldUpdates.of(heard, rows), HeldUpdates.of(panel.devices[heard], rows)
         nobody = np.zeros(0, dtype=np.int64)
@@ -304,38 +299,3 @@ class _Small:
         spent = self._talk.cost.joules - before.joules
         cost = Cost(self._talk.cost.seconds - before.seconds, spent[self._devices])
         return Answers(answer, cost)
-
-    def at(self, links: Links) -> Fleet:
-        """The same."""
-        return self
-
-    def muster(self, round_: int) -> Roster:
-        """The panel."""
-        return Roster(self.state.samples)
-
-    def holding(self, kept: Singles) -> Fleet:
-        """The same: its fleet has it."""
-        return self
-
-    def initial_model(self, variant: int = 0) -> Singles:
-        """Not for a panel."""
-        raise NotImplementedError("a panel makes no models of its own")
-
-    def carry_out(self, plan: Plan, serving: Serving) -> Arrival:
-        """What has arrived."""
-        return self.arrival
-
-    def train_all(self, round_: int, model: Singles) -> Updates:
-        """Not for a panel."""
-        raise NotImplementedError("a panel does not train by itself")
-
-    def train_own(self, round_: int, models: Singles) -> Updates | None:
-        """Not for a panel."""
-        return None
-
-    def named_tensors(self, model: Singles) -> dict[str, Singles]:
-        """Not for a panel."""
-        raise NotImplementedError("a panel makes no models of its own")
-
-    def close(self) -> None:
-        """Nothing to let go of."""

@@ -149,9 +149,20 @@ class CrossEvaluationConfig(Section):
         "fifth may lie: then a group that small is left out, too, until it is split off",
     )
     harm_asked: int = Field(4, ge=1, description="devices asked, at least, before one is called harmful")
-    harm_surveys: int = Field(3, ge=1, description="surveys in a row that must say so; then its update is left out")
+    harm_surveys: int = Field(
+        3,
+        ge=1,
+        description="surveys that must say so, none between in which half gain; then its update is left out",
+    )
     harm_quantile: float = Field(
         0.6, gt=0, lt=1, description="quantile of the good that training does to others, taken as usual"
+    )
+    contradiction: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="correlation of what two devices say of each other's models: where the median device's is above "
+        "this, one whose is below its reverse is a liar, and its answers do not count; 1: all count",
     )
 
 

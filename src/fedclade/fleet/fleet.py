@@ -98,7 +98,15 @@ class Roster:
     drifted: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # whose data change in this round, and how
 
 
-class Fleet(Protocol):
+class Respondents(Protocol):
+    """Devices that can be asked: all that a method needs after training."""
+
+    def ask(self, question: Question[Answer]) -> Answers[Answer]:
+        """Put a question to devices."""
+        ...
+
+
+class Fleet(Respondents, Protocol):
     """The devices, as the server sees them. Models are flat float32 vectors."""
 
     parameters: int
@@ -134,10 +142,6 @@ class Fleet(Protocol):
 
     def train_all(self, round_: int, model: Singles) -> Updates:
         """Every device's update of one model, off the clock: for the one-model comparison."""
-        ...
-
-    def ask(self, question: Question[Answer]) -> Answers[Answer]:
-        """Put a question to devices."""
         ...
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:

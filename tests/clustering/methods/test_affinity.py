@@ -503,6 +503,18 @@ def test_harm_is_told_of_those_whose_models_were_shown_and_may_be_undone():
     assert not affinity.heard(everybody, everybody, survey).harmful().any()
 
 
+@pytest.mark.parametrize(("gainers", "cleared"), [(1, False), (3, True)])
+def test_whoever_did_harm_is_cleared_when_half_of_those_asked_gain(gainers, cleared):
+    rng, everybody, gains = np.random.default_rng(1), np.arange(6), np.full((6, 6), 0.5)
+    gains[:, 2] = -0.5
+    affinity = Affinity.unknown(6, 5)
+    for _ in range(DEFAULTS.harm_surveys):
+        affinity = affinity.heard(everybody, everybody, effects(rng, gains))
+    gains[3 : 3 + gainers, 2] = 0.5
+    affinity = affinity.heard(everybody, everybody, effects(rng, gains))
+    assert np.flatnonzero(affinity.harmful()).tolist() == ([] if cleared else [2])
+
+
 @given(SEEDS, st.integers(0, 3))
 def test_devices_that_come_later_find_what_is_known_as_it_was(seed, more):
     rng = np.random.default_rng(seed)

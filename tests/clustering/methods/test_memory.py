@@ -22,7 +22,9 @@ def known_of(seed: int, devices: int, *, asked: bool = True) -> Known:
     said = None
     if asked:
         tables = rng.normal(size=(4, devices, devices)).astype(np.float32)
-        said = Affinity(*tables, rng.integers(0, 9, (devices, 4)), rng.integers(0, 5, devices))
+        said = Affinity(
+            *tables, rng.integers(0, 9, (devices, 4)), rng.integers(0, 5, devices), rng.random(devices) < 0.5
+        )
     outlooks = {"0.0": Outlook(7, 2, float(rng.random()), 6, 0.03), "0.1": Outlook(3)}
     return Known(losses, outlooks, said, one_by_one=asked, promising={"0.0": (1, 2)}, best_help=0.25)
 

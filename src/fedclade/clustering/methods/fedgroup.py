@@ -26,7 +26,7 @@ from fedclade.core.random import generator
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT
 from fedclade.core.updates import update_norms
-from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.fleet import Arrival, Respondents
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FedGroup(BaseMethod):
         count = min(state.devices, settings.pretrain_scale * settings.clusters)
         return np.sort(rng.permutation(state.devices)[:count])
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """The cold start of the groups, then that of each device that waits."""
         groups: Groups = state.method
         if not len(groups.directions):

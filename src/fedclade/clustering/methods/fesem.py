@@ -22,7 +22,7 @@ from fedclade.core.random import generator
 from fedclade.core.state import State, index, stack
 from fedclade.core.tree import ROOT
 from fedclade.core.updates import HeldUpdates, update_norms
-from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.fleet import Arrival, Respondents
 
 
 class FeSem(BaseMethod):
@@ -30,7 +30,7 @@ class FeSem(BaseMethod):
 
     name, reveals = "fesem", "updates"
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """k-means the first time; then each device heard goes to the nearest centre, and the centres to their mean."""
         count, heard = self.config.fesem.clusters, arrival.heard
         if count == 1 or len(heard) == 0:

@@ -17,7 +17,7 @@ from fedclade.clustering.methods._known import OneShot
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.state import State
 from fedclade.core.tree import ROOT
-from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.fleet import Arrival, Fleet, Respondents
 
 
 class FlHc(OneShot):
@@ -38,7 +38,7 @@ class FlHc(OneShot):
         decided = placed_by_loss(state, late, fleet)
         return Decisions(state.method.placing(late), moves=decided.moves, notes=decided.notes, cost=decided.cost)
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """The one clustering, of all that were heard."""
         settings, heard = self.config.flhc, arrival.heard
         if state.method.done or state.round <= settings.rounds or len(heard) < 2:

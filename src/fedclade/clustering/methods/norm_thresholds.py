@@ -13,7 +13,7 @@ from fedclade.clustering.recent import cluster_norms, completed, known_updates, 
 from fedclade.core.arrays import Ints
 from fedclade.core.state import State
 from fedclade.core.tree import Node
-from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.fleet import Arrival, Fleet, Respondents
 from fedclade.scheduling.planner import heard_in_full
 
 
@@ -26,7 +26,7 @@ class NormThresholds(BaseMethod):
         """A device never heard before takes the leaf whose model has the smallest loss on its data."""
         return placed_by_loss(state, devices[state.last_heard[devices] == 0], fleet)
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """Lines 17 to 28, for every cluster."""
         stops, reopens, splits, norms_of = {}, {}, [], {}
         for leaf in state.tree.leaves():

@@ -22,6 +22,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from scipy.special import gammaln
 
+from fedclade.clustering.trust import contradicted
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.fleet.answers import Survey
@@ -39,20 +40,22 @@ class Affinity:
     gains: Singles  # K × K: row's gain by column's training over all its images, added up over surveys
     asked: Singles  # K × K: surveys in which the row told that, the last ones counting most
     samples: Ints  # K × classes, as the devices told; 0: not known yet
-    harm: Ints  # K: surveys in a row in which a device's training made things worse for all who were asked
+    harm: Ints  # K: surveys in which a device's training harmed all who were asked, since it last helped half of them
+    doubted: Bools  # K: whose word is the reverse of the others': it does not count
 
     @classmethod
     def unknown(cls, devices: int, classes: int) -> "Affinity":
         """Before anybody was asked."""
         nothing = np.zeros((devices, devices), dtype=np.float32)
         counts = np.zeros((devices, classes), dtype=np.int64)
-        return cls(nothing, nothing, nothing, nothing, counts, np.zeros(devices, dtype=np.int64))
+        nobody = np.zeros(devices, dtype=bool)
+        return cls(nothing, nothing, nothing, nothing, counts, np.zeros(devices, dtype=np.int64), nobody)
 
     def grown(self, more: int) -> "Affinity":
         """With room for devices that came since."""
         samples, harm = np.pad(self.samples, ((0, more), (0, 0))), np.pad(self.harm, (0, more))
         tables = {name: np.pad(getattr(self, name), (0, more)) for name in TABLES}
-        return Affinity(**tables, samples=samples, harm=harm)
+        return Affinity(**tables, samples=samples, harm=harm, doubted=np.pad(self.doubted, (0, more)))
 
     def told(self, devices: Ints, samples: Ints) -> "Affinity":
         """With the label counts of devices that answered."""
@@ -78,7 +81,8 @@ class Affinity:
         theirs = known.samples[columns] if theirs is None else theirs
         harm, worse = known.harm.copy(), harmful(survey, theirs, others, settings)
         if worse is not None:
-            harm[columns] = np.where(worse, harm[columns] + 1, 0)
+            cleared = helpful(survey, theirs, others)  # being less harmful once does not clear anybody
+            harm[columns] = np.where(worse, harm[columns] + 1, np.where(cleared, 0, harm[columns]))
         plain = _plain_gains(survey, others if fresh is None else others & fresh)
         said = (*beyond_classes(survey, theirs, others, settings.affinity_fits), *plain)
         here, tables = np.ix_(devices, columns), dict[str, Singles]()
@@ -86,7 +90,8 @@ class Affinity:
             table = getattr(self, name).copy()
             table[here] = settings.affinity_kept * table[here] + new
             tables[name] = table
-        return Affinity(**tables, samples=known.samples, harm=harm)
+        doubted = contradicted(tables["signal"], tables["weight"], settings.contradiction, self.doubted)
+        return Affinity(**tables, samples=known.samples, harm=harm, doubted=doubted)
 
     def harmful(self, settings: CrossEvaluationConfig = DEFAULTS) -> Bools:
         """Whose training makes things worse, again and again."""
@@ -118,7 +123,8 @@ class Affinity:
     def pairs(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> tuple[Floats, Floats]:
         """Mutual signal and weight between some devices."""
         pair = np.ix_(devices, devices)
-        signal, weight = (table[pair].astype(np.float64) for table in (self.signal, self.weight))
+        believed = ~self.doubted[devices][:, None]
+        signal, weight = (np.where(believed, table[pair], 0.0) for table in (self.signal, self.weight))
         return mutual(signal, weight, settings.affinity_fits)
 
 
@@ -138,7 +144,7 @@ def beyond_classes(
         columns = (weights * (gains - rows[:, None])).sum(axis=0) / of_columns
     left = gains - rows[:, None] - columns
     spread = np.sqrt((weights * left**2).sum(axis=(0, 2)) / np.maximum(weights.sum(axis=(0, 2)), 1e-9))
-    nothing = 1e-9 * np.abs(gains).max(initial=1e-300)  # but rounding
+    nothing = 1e-9 * np.abs(gains).max(initial=1e-200)  # but rounding
     scale = np.where(spread > nothing, 1 / np.maximum(spread, nothing), 0.0)
     return (weights * left).sum(axis=2) * scale, weights.sum(axis=2)
 
@@ -169,6 +175,13 @@ def harmful(survey: Survey, theirs: Ints, others: Bools, settings: CrossEvaluati
         return None
     few, enough = gaining <= settings.harm_gainers, asked >= settings.harm_asked
     return np.asarray(few & (mean < -usual / 2) & enough)
+
+
+def helpful(survey: Survey, theirs: Ints, others: Bools) -> Bools:
+    """Whose training helps half of those asked, or more, in the classes both hold."""
+    weights = _in_common(survey, theirs, others)
+    gains = (weights * (survey.misfit[:, -1:] - survey.misfit[:, :-1])).sum(axis=2)
+    return np.asarray(2 * (gains > 0).sum(axis=0) >= (weights.sum(axis=2) > 0).sum(axis=0))
 
 
 def _in_common(survey: Survey, theirs: Ints, others: Bools) -> Floats:

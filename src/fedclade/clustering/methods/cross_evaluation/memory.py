@@ -57,6 +57,11 @@ class Known:
         """Whose updates are averaged: those whose training does not harm everybody else, again and again."""
         return devices if self.affinity is None else devices[~self.affinity.harmful(settings)[devices]]
 
+    @property
+    def doubted(self) -> Ints:
+        """Devices whose answers do not count, as they are the reverse of what others say."""
+        return np.zeros(0, dtype=np.int64) if self.affinity is None else np.flatnonzero(self.affinity.doubted)
+
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """As plain data, and as arrays."""
         losses = [None if np.isnan(loss) else float(loss) for loss in self.losses]

@@ -16,7 +16,7 @@ from fedclade.core.arrays import Ints
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import Node
-from fedclade.fleet.fleet import Arrival, Fleet
+from fedclade.fleet.fleet import Arrival, Fleet, Respondents
 from fedclade.fleet.questions import Evaluate
 from fedclade.scheduling.planner import heard_in_full
 
@@ -63,7 +63,7 @@ class CrossEvaluation(BaseMethod):
         tree, settings = state.tree, self.config.cross_evaluation
         if len(tree.leaves()) == 1 or len(devices) == 0:
             return Decisions(state.method)
-        talk = Conversation(fleet, state.devices)
+        talk = Conversation(fleet, state.devices, known_of(state).doubted)
         born = np.array([tree.nodes[name].born_round for name in tree.leaf_of()])
         waiting = devices[(state.last_heard < born)[devices]]
         before = waiting[state.last_heard[waiting] > 0]
@@ -75,9 +75,10 @@ class CrossEvaluation(BaseMethod):
         moves += replaced(tree, state.models, devices, never, settings, talk, newcomers=True, kind="placed")
         return Decisions(state.method, moves=tuple(moves), notes=talk.notes(), cost=talk.cost)
 
-    def after_training(self, state: State, arrival: Arrival, fleet: Fleet) -> Decisions:
+    def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
         """Decide on every cluster; then, on what has become of them, review who belongs where."""
-        settings, talk = self.config.cross_evaluation, Conversation(fleet, state.devices)
+        settings = self.config.cross_evaluation
+        talk = Conversation(fleet, state.devices, known_of(state).doubted)
         proposals = Proposals(self.config, arrival, talk)
         verdicts, norms_of = dict[str, Verdict](), dict[str, Norms]()
         known = known_of(state)

@@ -75,6 +75,7 @@ class Proposals:
         affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
         fresh = np.isin(columns, asked)
         affinity = affinity.heard(asked, columns, survey, settings=settings, fresh=fresh)
+        self._talk.doubted = affinity.doubted
         return self._help_noted(replace(state, method=replace(known, affinity=affinity)), leaf, columns[fresh])
 
     def _help_noted(self, state: State, leaf: Node, asked: Ints) -> Known:
