@@ -292,10 +292,10 @@ class _Small:
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """Put a question to the panel's devices under their own numbers; the conversation about all of them pays."""
         before = self._talk.cost
-        renumbered = replace(question, devices=self._devices[question.devices])  # type: ignore[type-var]
-        if isinstance(renumbered, SurveyModels) and renumbered.updates is not None:
-            renumbered = replace(renumbered, updates=self._updates)
-        answer = self._talk.ask(renumbered)
+        changes: dict[str, Any] = {"devices": self._devices[question.devices]}
+        if isinstance(question, SurveyModels) and question.updates is not None:
+            changes["updates"] = self._updates
+        answer = self._talk.ask(replace(question, **changes))  # type: ignore[type-var]
         spent = self._talk.cost.joules - before.joules
         cost = Cost(self._talk.cost.seconds - before.seconds, spent[self._devices])
         return Answers(answer, cost)

@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedclade import Experiment, Run
 from fedclade.clustering import find_method
-from fedclade.clustering.methods.cross_evaluation.proposals import Proposals
+from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
 from fedclade.clustering.methods.cross_evaluation.review import settled
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook
 from fedclade.config import AttackConfig, CrossEvaluationConfig
@@ -147,13 +147,13 @@ def test_a_cut_is_tried_once_all_have_answered(seed):
 def test_the_cuts_of_a_cluster_that_are_tried_in_a_round_share_the_level(monkeypatch):
     server = server_of(digits(*NO_GROUPS))
     shares = dict[tuple[int, str], list[float]]()
-    test = Proposals._test
+    test = Rehearsal.split_test
 
     def noted(self, state, leaf, devices, side, cuts=1.0):
         shares.setdefault((state.round, leaf.name), []).append(1 / cuts)
         return test(self, state, leaf, devices, side, cuts)
 
-    monkeypatch.setattr(Proposals, "_test", noted)
+    monkeypatch.setattr(Rehearsal, "split_test", noted)
     play(server, server.initial_state(), 6)
     assert [sum(each) for each in shares.values()] == pytest.approx([1.0] * len(shares))
     both = [each for each in shares.values() if len(each) == 2]
@@ -165,7 +165,7 @@ def test_the_cuts_of_a_cluster_that_are_tried_in_a_round_share_the_level(monkeyp
 def test_a_tests_models_are_made_of_all_members_last_updates_where_these_are_kept(sketch, monkeypatch):
     server = server_of(digits("scheduling.policy=random", "scheduling.per_round=6", "run.rounds=15", *sketch))
     states, models = list[State](), list[Singles]()
-    test, ask = Proposals._test, server.fleet.ask
+    test, ask = Rehearsal.split_test, server.fleet.ask
 
     def on_test(self, state, *given):
         states.append(state)
@@ -176,7 +176,7 @@ def test_a_tests_models_are_made_of_all_members_last_updates_where_these_are_kep
             models.append(question.models)
         return ask(question)
 
-    monkeypatch.setattr(Proposals, "_test", on_test)
+    monkeypatch.setattr(Rehearsal, "split_test", on_test)
     monkeypatch.setattr(server.fleet, "ask", noted)
     before = state = server.initial_state()
     while not models:

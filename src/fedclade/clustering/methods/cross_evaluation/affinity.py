@@ -117,8 +117,8 @@ class Affinity:
 
     def plain(self, devices: Ints) -> tuple[Floats, Floats]:
         """Gains by one another's training, added up over surveys, and in how many; of some devices."""
-        pair = np.ix_(devices, devices)
-        return self.gains[pair].astype(np.float64), self.asked[pair].astype(np.float64)
+        pair, believed = np.ix_(devices, devices), ~self.doubted[devices][:, None]
+        return self.gains[pair].astype(np.float64) * believed, self.asked[pair].astype(np.float64) * believed
 
     def pairs(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> tuple[Floats, Floats]:
         """Mutual signal and weight between some devices."""

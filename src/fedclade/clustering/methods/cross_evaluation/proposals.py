@@ -12,21 +12,21 @@ from fedclade.clustering.method import Conversation, NewSplit
 from fedclade.clustering.methods.cross_evaluation.affinity import (
     Affinity,
     affinity_cut,
-    large_enough,
 )
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
 from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts, kinship
+from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
-from fedclade.core.arrays import Bools, Floats, Ints, Singles
+from fedclade.core.arrays import Bools, Ints, Singles
 from fedclade.core.random import generator
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import Node
 from fedclade.fleet.fleet import Arrival
-from fedclade.fleet.questions import SurveyModels, TryCut
+from fedclade.fleet.questions import SurveyModels
 
 Basis: TypeAlias = Literal["affinity", "similarity"]  # whose training helps whom; the directions of updates
 
@@ -54,7 +54,7 @@ class Proposals:
 
     def __init__(self, config: Config, arrival: Arrival, talk: Conversation) -> None:
         self._config, self._settings, self._clustering = config, config.cross_evaluation, config.clustering
-        self._arrival, self._talk = arrival, talk
+        self._arrival, self._talk, self._rehearsal = arrival, talk, Rehearsal(config, arrival, talk)
         self._whole = config.clustering.remembered is None  # updates of devices not heard now are known whole
 
     def surveyed(self, state: State, leaf: Node) -> Known:
@@ -75,7 +75,7 @@ class Proposals:
         affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
         fresh = np.isin(columns, asked)
         affinity = affinity.heard(asked, columns, survey, settings=settings, fresh=fresh)
-        self._talk.doubted = affinity.doubted
+        self._talk.doubted = np.flatnonzero(affinity.doubted)
         return self._help_noted(replace(state, method=replace(known, affinity=affinity)), leaf, columns[fresh])
 
     def _help_noted(self, state: State, leaf: Node, asked: Ints) -> Known:
@@ -87,11 +87,9 @@ class Proposals:
         known, settings = known_of(state), self._settings
         if settings.controls == 0 or known.affinity is None:
             return known
-        models, own = self._made_by([asked], state, leaf, asked)
-        question = SurveyModels(models, asked, settings.survey_images, own=own, updates=self._arrival.updates)
-        together, before = mean_misfits([self._talk.ask(question)]).mean(axis=0)
+        together = self._rehearsal.help_together(state, leaf, asked)
         kin = kinship(*known.affinity.plain(asked), settings.closest_share)
-        return known.helped(float(before - together) * kin)
+        return known.helped(together * kin)
 
     def tried(self, state: State, leaf: Node) -> Tried:
         """Try cuts of the members heard lately on those just heard; the first that passes may be carried out."""
@@ -105,7 +103,7 @@ class Proposals:
         guesses, best = self._guesses(known, devices, alike), None
         shares = {"affinity": 1.0 - settings.similarity_share, "similarity": settings.similarity_share}
         for by, side in guesses.items():
-            test = self._test(state, leaf, devices, side, 1.0 / shares[by] if len(guesses) > 1 else 1.0)
+            test = self._rehearsal.split_test(state, leaf, devices, side, 1.0 / shares[by] if len(guesses) > 1 else 1.0)
             if test is None:
                 continue
             if test.passed(settings):
@@ -144,7 +142,9 @@ class Proposals:
         if affinity is not None:
             whose = affinity.most_alike(whose, 2 * self._clustering.min_cluster_size, settings)
         draws, half = generator(self._config.run.seed, "control", state.round), np.arange(len(whose)) < len(whose) // 2
-        tests = (self._test(state, leaf, whose, draws.permutation(half)) for _ in range(settings.controls))
+        tests = (
+            self._rehearsal.split_test(state, leaf, whose, draws.permutation(half)) for _ in range(settings.controls)
+        )
         told = [each for each in tests if each is not None]
         if not told:
             return None
@@ -163,7 +163,7 @@ class Proposals:
         before, best = known.promising.get(leaf.name), None
         cuts = [] if before is None else [np.isin(devices, before)]
         for number, side in enumerate([*cuts, *self._consistent_cuts(state, devices, alike)]):
-            test = self._pay_test(state, leaf, devices, side)
+            test = self._rehearsal.pay_test(state, leaf, devices, side)
             if test is None:
                 if number == 0 and self._may_wait(state, leaf):
                     return self._later(state, leaf)
@@ -188,17 +188,6 @@ class Proposals:
             similar = bipartition(alike, self._settings.bipartition, least)
             return [] if similar is None else [similar]
         return consistent_cuts(*affinity.plain(devices), state.samples[devices], least, self._settings)
-
-    def _pay_test(self, state: State, leaf: Node, devices: Ints, side: Bools) -> PayTest | None:
-        """What a cut is worth to the devices just heard, by what they learnt, without what they themselves did."""
-        here = np.isin(devices, self._arrival.heard)
-        devices, side = devices[here], side[here]
-        if not large_enough(side, self._clustering.min_cluster_size):
-            return None
-        models, own = self._children(state, leaf, devices, side, devices)
-        question = SurveyModels(models, devices, own=own, updates=self._arrival.updates)
-        again = replace(question, share="validation", known=True)
-        return PayTest.of(side, [self._talk.ask(question), self._talk.ask(again)])
 
     def _split(self, state: State, leaf: Node, devices: Ints, guess: Guess, alike: Singles) -> NewSplit:
         evidence = {"by": guess.by, **cut_facts(alike, guess.side).evidence(), **guess.test.evidence()}
@@ -226,41 +215,3 @@ class Proposals:
         if similar is not None and not ("affinity" in found and (found["affinity"] == similar).all()):
             found["similarity"] = similar
         return found
-
-    def _test(self, state: State, leaf: Node, devices: Ints, side: Bools, cuts: float = 1.0) -> SplitTest | None:
-        """Both children's models, and their parent's, on the held-out images of the devices just heard."""
-        settings = self._settings
-        here = np.isin(devices, self._arrival.heard)
-        asked, asked_side = devices[here], side[here]
-        if not large_enough(asked_side, self._clustering.min_cluster_size):
-            return None
-        models, _ = self._children(state, leaf, devices, side, asked)
-        opinion = self._talk.ask(TryCut(models[:-1], asked, asked_side, settings.children_apart))
-        return SplitTest.of(asked_side, opinion.preference, opinion.gain, cuts, settings)
-
-    def _children(self, state: State, leaf: Node, devices: Ints, side: Bools, asked: Ints) -> tuple[Singles, Floats]:
-        """The models of both children, of their parent and of the round before; and what part those asked have in each.
-
-        They are made of all members' last updates, where these are kept whole: that is for tests alone.
-        """
-        if not self._whole:
-            side, devices = side[np.isin(devices, asked)], asked
-        return self._made_by([devices[~side], devices[side], devices], state, leaf, asked)
-
-    def _made_by(self, parts: list[Ints], state: State, leaf: Node, asked: Ints) -> tuple[Singles, Floats]:
-        """The models that each part's updates make of a cluster's, and this one; what part those asked have in each."""
-        known = known_of(state)
-        sound = [known.without_harm(part, self._settings) for part in parts]  # another kind looks like harm at first
-        used = [each if len(each) else part for each, part in zip(sound, parts, strict=True)]
-        updates = known_updates(state, self._arrival, np.unique(np.concatenate(parts)))
-        moves = [updates.sums(part, part * 0, _shares(state, part), 1)[0] for part in used]
-        start = state.models[leaf.name]
-        own = [np.where(np.isin(asked, part), state.samples[asked] / state.samples[part].sum(), 0.0) for part in used]
-        models = [*np.asarray(start + np.stack(moves), dtype=np.float32), start]
-        return np.stack(models), np.stack([*own, np.zeros(len(asked))], axis=1)
-
-
-def _shares(state: State, devices: Ints) -> Floats:
-    """Each device's weight in a model made of the updates of these: by D_k."""
-    samples = state.samples[devices]
-    return np.asarray(samples / samples.sum())
