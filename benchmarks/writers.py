@@ -13,11 +13,27 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.clustering import outcome_of
-from benchmarks.machine import markdown
+from benchmarks.machine import around, markdown
 from fedclade import Experiment
 
 Cell = dict[str, Any]
+HEAD = (
+    "writers",
+    "model",
+    "groups",
+    "take part",
+    "seed",
+    "clusters",
+    "ARI",
+    "right",
+    "mean",
+    "worst",
+    "one model",
+    "worst",
+)
 
 
 def cells(writers: int, model: str, seed: int) -> Iterator[Cell]:
@@ -63,13 +79,35 @@ def right(cell: Cell) -> bool:
     return bool(cell["clusters"] == 1 or harm <= 0.01)
 
 
+def groups_of(cell: Cell) -> str:
+    return "none" if cell["kind"] == "none" else f"{cell['kind']}, {', '.join(map(str, cell['groups']))}"
+
+
 def row(cell: Cell) -> tuple[str, ...]:
-    groups = "none" if cell["kind"] == "none" else f"{cell['kind']}, {', '.join(map(str, cell['groups']))}"
     accuracy = (
         f"{100 * cell[name]:.1f} %" for name in ("accuracy_mean", "accuracy_min", "one_model_mean", "one_model_min")
     )
     found = (str(cell["clusters"]), f"{cell['adjusted_rand_index']:.2f}", "yes" if right(cell) else "no")
-    return (f"{cell['writers']}", cell["model"], groups, cell["part"], str(cell["seed"]), *found, *accuracy)
+    return (f"{cell['writers']}", cell["model"], groups_of(cell), cell["part"], str(cell["seed"]), *found, *accuracy)
+
+
+def summary(done: list[Cell]) -> str:
+    """All seeds of each kind of population in a row, then every cell that did not come out right."""
+    kinds = dict.fromkeys((each["writers"], each["model"], groups_of(each), each["part"]) for each in done)
+    rows = []
+    for kind in kinds:
+        mine = [each for each in done if (each["writers"], each["model"], groups_of(each), each["part"]) == kind]
+        gains = [100 * (each["accuracy_mean"] - each["one_model_mean"]) for each in mine]
+        found = " ".join(str(each["clusters"]) for each in mine)
+        mean = f"{np.mean(gains):+.1f} (least {min(gains):+.1f})"
+        rows.append((*kind, f"{sum(map(right, mine))} of {len(mine)}", found, mean))
+    head = ("writers", "model", "groups", "take part", "right", "clusters", "mean accuracy over one model's, points")
+    planted = [right(cell) for cell in done if cell["kind"] != "none"]
+    alone = [cell["clusters"] == 1 for cell in done if cell["kind"] == "none"]
+    told = f"Groups found exactly: {sum(planted)} of {len(planted)}; left whole where there are none: {sum(alone)} of "
+    misses = [row(cell) for cell in done if not right(cell)]
+    parts = [markdown(head, rows), f"{told}{len(alone)}."]
+    return "\n\n".join(parts + ([markdown(HEAD, misses)] if misses else []))
 
 
 def finished(todo: list[Cell], path: Path, processes: int) -> list[Cell]:
@@ -90,9 +128,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.writers", description=__doc__)
     parser.add_argument("--writers", type=int, nargs="+", default=[20])
     parser.add_argument("--models", nargs="+", default=["mlp", "cnn"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[61])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[71, 72, 73])
     parser.add_argument("--only", choices=("all", "half"), help="cells in which so many take part")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--page", type=Path, help="a page of docs to put the summary into")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "writers.jsonl")
     arguments = parser.parse_args()
     todo = [
@@ -104,10 +143,11 @@ def main() -> None:
         if arguments.only in (None, cell["part"])
     ]
     done = finished(todo, arguments.results, arguments.processes)
-    head = ("writers", "model", "groups", "take part", "seed", "clusters", "ARI", "right")
-    print(markdown((*head, "mean", "worst", "one model", "worst"), [row(cell) for cell in done]))
-    planted = [right(cell) for cell in done if cell["kind"] != "none"]
-    print(f"\nGroups found exactly: {sum(planted)} of {len(planted)}.")
+    print(markdown(HEAD, [row(cell) for cell in done]))
+    print(f"\n{summary(done)}")
+    if arguments.page:
+        before, after = around(arguments.page, "writers")
+        arguments.page.write_text(f"{before}{summary(done)}\n{after}", "utf-8")
 
 
 if __name__ == "__main__":
