@@ -85,7 +85,7 @@ class Proposals:
         that devices turn out to differ one by one, and training does most good in these.
         """
         known, settings = known_of(state), self._settings
-        if settings.controls == 0 or known.affinity is None:
+        if settings.controls == 0 or known.affinity is None or len(asked) == 0:
             return known
         together = self._rehearsal.help_together(state, leaf, asked)
         kin = kinship(*known.affinity.plain(asked), settings.closest_share)
