@@ -109,7 +109,7 @@ def test_policies_are_compared_by_r2(tmp_path):
         "--set",
         "incongruence.groups=[4,4]",
     ]
-    told = fedclade("compare", "regression", *changes, *words)
+    told = fedclade("compare", "regression", *changes, *words, "--details")
     assert told.code == 0, told.err
     assert "Best on average" in told.out
     assert "R² over the devices" in told.out

@@ -11,7 +11,7 @@ from fedclade.core.errors import UserError
 from fedclade.data import build_population
 from fedclade.deployment.register import Device, Inputs, Register, by_name
 from fedclade.deployment.transport import ASK, QUESTION, TRAIN, UPLOAD, Failure, MessageLog, Reply
-from fedclade.fleet.questions import find_question
+from fedclade.fleet.questions import OWN_UPDATE, find_question
 from fedclade.fleet.simulated.sgd import Local
 
 Told = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]
@@ -36,6 +36,7 @@ class MadeUpTransport:
         self.delivered: dict[int, Mapping[str, np.ndarray]] = {}
         self._number: dict[int, int] = {}  # of a partition
         self._kept: dict[int, np.ndarray] = {}
+        self._made: dict[int, np.ndarray] = {}  # each device's last update
         self._waiting: list[tuple[int, str, int, dict, dict, float]] = []
 
     def refresh(self) -> None:
@@ -78,6 +79,7 @@ class MadeUpTransport:
         me = int(self.register.devices[device].name)
         if kind == TRAIN:
             (update,) = self._local.train_many(round_, arrays["models"], np.array([me]), np.array([0]))
+            self._made[device] = update
             if facts["upload"]:
                 return {"seconds": 0.0}, {"update": update}
             self._kept[device] = update
@@ -85,6 +87,8 @@ class MadeUpTransport:
         if kind == UPLOAD:
             return {}, {"update": self._kept.pop(device)}
         if kind == ASK:
+            if device in self._made:
+                arrays[OWN_UPDATE] = self._made[device]
             question = find_question(facts.pop(QUESTION)).read(facts, arrays, me)
             return question.reply(question.run(self._local))
         self.delivered[device] = arrays

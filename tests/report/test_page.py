@@ -321,8 +321,8 @@ def test_labels_do_not_run_together_and_ticks_are_whole(width, page):
 def test_the_buttons_of_a_chart_do_not_stand_on_its_legend(width, page):
     page.see(width)
     page.wait_for(
-        "[...document.querySelectorAll('.chart')].every((chart) =>"
-        " Math.abs(chart.querySelector('.main-svg').clientWidth - chart.clientWidth) < 2)"
+        "[...document.querySelectorAll('.chart')].filter((chart) => !chart.closest('[hidden]')).every((chart) =>"
+        " Math.abs(chart.querySelector('.main-svg')?.clientWidth - chart.clientWidth) < 2)"
     )
     overlaps = page.value(
         """[...document.querySelectorAll('.chart')].filter((chart) => {
