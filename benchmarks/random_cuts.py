@@ -17,11 +17,14 @@ import numpy as np
 from benchmarks.machine import markdown
 from fedclade import Experiment
 from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
+from fedclade.clustering.methods.cross_evaluation.preference import kinship
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.updates import HeldUpdates
+from fedclade.fleet.answers import Survey
 from fedclade.fleet.questions import SurveyModels, TryCut
+from fedclade.fleet.told import Share
 
 SETTINGS = CrossEvaluationConfig()
 ROUNDS = (1, 5)
@@ -58,6 +61,10 @@ class Devices:
         rng, alike = np.random.default_rng(seed), affinity.most_alike(self.everyone, 4)
         halves = (rng.permutation(np.arange(len(alike)) < len(alike) // 2) for _ in range(SETTINGS.controls))
         controls = [self.tried(side, alike) for side in halves]
+        kin = kinship(*affinity.plain(self.everyone), SETTINGS.closest_share)
+        together = np.zeros(len(updates), dtype=bool)
+        parent, start = mean_misfits(self.answers(together, SETTINGS.survey_images, ("train",))).mean(axis=0)[2:]
+        self.help = float(start - parent) * kin
         self.control_p, self.control_gain = (
             np.median([getattr(test, name) for test in controls]) for name in ("p_group", "gain_group")
         )
@@ -65,7 +72,8 @@ class Devices:
     def children(self, side: np.ndarray, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The models of both sides of a cut, of all, and of the round before; each device's own weight in them."""
         samples = self.samples[of]
-        weights = np.stack([np.where(part, samples, 0) / samples[part].sum() for part in (~side, side, side | True)])
+        parts = (~side, side, side | True)
+        weights = np.stack([np.where(part, samples, 0) / max(1, samples[part].sum()) for part in parts])
         moved = (self.model + weights.astype(np.float32) @ self.updates[of]).astype(np.float32)
         return np.concatenate([moved, self.model[None]]), np.concatenate([weights, np.zeros((1, len(of)))]).T
 
@@ -74,14 +82,14 @@ class Devices:
         answer = TryCut(models[:-1], of, side, SETTINGS.children_apart).run(self.examiner)
         return SplitTest.of(side, answer.preference, answer.gain)
 
-    def paid(self, side: np.ndarray) -> PayTest:
+    def answers(self, side: np.ndarray, images: int | None, shares: tuple[Share, ...]) -> list[Survey]:
+        """What devices say of a cut's models, from which each leaves its own update out."""
         models, own = self.children(side, self.everyone)
         updates = HeldUpdates.of(self.everyone, self.updates)
-        shares = ("train", "validation")
-        asked = (SurveyModels(models, self.everyone, None, share, own=own, updates=updates) for share in shares)
-        return PayTest.of(side, [question.run(self.examiner) for question in asked])
+        asked = (SurveyModels(models, self.everyone, images, share, own=own, updates=updates) for share in shares)
+        return [question.run(self.examiner) for question in asked]
 
-    def opinion(self, side: np.ndarray) -> dict[str, bool]:
+    def opinion(self, side: np.ndarray, best_help: float) -> dict[str, bool]:
         """Whether a cut passes by the children's models alone, and as it is decided in the end."""
         test = self.tried(side, self.everyone)
         images = test.passed(SETTINGS)
@@ -89,8 +97,8 @@ class Devices:
         one_by_one &= self.control_gain > SETTINGS.control_share * test.gain_group
         passes = images
         if images and one_by_one:
-            paid = self.paid(side)
-            passes = paid.passed(SETTINGS, paid.helped)
+            paid = PayTest.of(side, self.answers(side, None, ("train", "validation")))
+            passes = paid.passed(SETTINGS, best_help)
         return {"images": images, "one by one": bool(one_by_one), "passes": passes}
 
 
@@ -100,17 +108,18 @@ def measured(cuts: int, seed: int, name: str) -> dict[str, Any]:
     experiment = Experiment("quickstart", common | POPULATIONS[name])
     trainer, samples, group = experiment.trainer, experiment.population.samples, experiment.population.group
     model, everyone = trainer.initial_model(), np.arange(len(samples))
-    random, true = [], []
+    random, true, best_help = [], [], 0.0
     for round_ in range(1, max(ROUNDS) + 1):
         updates = trainer.train(round_, model[None], everyone, everyone * 0)
         rng = np.random.default_rng((seed, round_))
         devices = Devices(experiment, model, updates, seed) if round_ in ROUNDS else None
+        best_help = max(best_help, devices.help) if devices else best_help
         for number in range(cuts if devices else 0):
             side = np.zeros(len(samples), dtype=bool)
             side[rng.permutation(len(samples))[: max(2, len(samples) // PARTS[number % len(PARTS)])]] = True
-            random.append(devices.opinion(side))
+            random.append(devices.opinion(side, best_help))
         if devices and len(np.unique(group)) > 1:
-            true.append(devices.opinion(group == group.max()))
+            true.append(devices.opinion(group == group.max(), best_help))
         model = (model + (samples / samples.sum()).astype(np.float32) @ updates).astype(np.float32)
     trainer.close()
     return {"name": name, "random": random, "true": true}
