@@ -68,7 +68,13 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     if not made:
         write_beside(path, _without_rows())
     with told(path):
-        return sqlite3.connect(path)
+        db = sqlite3.connect(path)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")  # opens it now, and recovers what a killed process left
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
 
 
 def _without_rows() -> bytes:
