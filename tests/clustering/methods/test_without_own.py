@@ -47,6 +47,7 @@ def test_a_cut_pays_if_neither_loses_and_the_other_side_costs_much_beside_what_t
     assert not replace(test, gain=(-0.01, 0.06), p_gain=(0.9, 0.001)).passed(SETTINGS, 0.125)
     assert not replace(test, p_gain=(0.06, 0.06)).passed(SETTINGS, 0.125)  # that may be chance
     assert replace(test, p_gain=(0.06, 0.06), p_together=0.01).passed(SETTINGS, 0.125)
+    assert replace(test, gain=(0.0, 0.06), p_gain=(1.0, 0.001)).passed(SETTINGS, 0.125)  # left out already, as harmful
     assert test.p_value == 0.2
 
 

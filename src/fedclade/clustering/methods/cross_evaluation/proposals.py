@@ -127,7 +127,8 @@ class Proposals:
         """The cluster waits, and it is told why."""
         known = known_of(state)
         outlook = known.outlook(leaf, self._settings)
-        outlook = outlook.refused(state.round, leaf.born_round, 1.0 if test is None else test.p_value)
+        heard = np.isin(state.tree.members(leaf.name), self._arrival.heard).mean() if known.one_by_one else 1.0
+        outlook = outlook.refused(state.round, leaf.born_round, 1.0 if test is None else test.p_value, heard)
         note = None if test is None else Event("split-test", leaf.name, detail={"passed": False, **test.evidence()})
         return Tried(known.with_outlook(leaf.name, outlook), note=note)
 

@@ -45,8 +45,11 @@ class PayTest:
         return max(self.p_gain)
 
     def passed(self, settings: CrossEvaluationConfig, best_help: float) -> bool:
-        """Whether both children gain, one or all beyond doubt, and the other side costs much beside the best help."""
-        sure = min(*self.p_gain, self.p_together) < settings.pays_level and min(self.gain) > 0
+        """Whether no child loses, one or all gain beyond doubt, and the other side costs much beside the best help.
+
+        A child gains nothing where the other's updates are left out already, as harmful.
+        """
+        sure = min(*self.p_gain, self.p_together) < settings.pays_level and min(self.gain) >= 0
         return sure and min(self.cost, self.cost_in_class) >= settings.pays_share * best_help
 
     def evidence(self) -> dict[str, Any]:
