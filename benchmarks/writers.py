@@ -2,13 +2,14 @@
 
 FEMNIST by writer: every device holds the images of one person, so devices differ one by one, with groups or without.
 Needs FEMNIST in ``$FEDCLADE_DATA``. *Right* is: planted groups found exactly; where nothing is planted, one cluster, or
-neither the mean nor the worst device worse than with one model by more than a point. Results are appended to a file as
-they come, so that it can be stopped and gone on with.
+neither the mean nor the worst device worse than with one model by more than a point. Beside it run the oracle, which is
+told the groups, and IFCA, which is told how many there are. Results are appended to a file as they come, so that it can
+be stopped and gone on with.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,19 @@ HEAD = (
     "worst",
     "one model",
     "worst",
+    "oracle",
+    "worst",
 )
+RIVALS = ("oracle", "ifca")
 
 
-def cells(writers: int, model: str, seed: int) -> Iterator[Cell]:
+def cells(writers: int, model: str, seed: int, rivals: Sequence[str] = RIVALS) -> Iterator[Cell]:
     """No groups, two to four rotated or permuted ones, and one of a tenth of the writers."""
     quarter, fifth, tenth = writers // 4, writers // 5, max(2, writers // 10)
     two, three = [writers - quarter, quarter], [writers - quarter - fifth, quarter, fifth]
-    common = {"writers": writers, "model": model, "seed": seed}
+    common = {"writers": writers, "model": model, "seed": seed, "rivals": list(rivals)}
     for part in ("all", "half"):
-        yield common | {"kind": "none", "groups": [1], "part": part}
+        yield common | {"kind": "none", "groups": [1], "part": part, "rivals": []}
         for kind, sizes in (
             ("rotate", [two, three, [writers - 3 * quarter, quarter, quarter, quarter], [writers - tenth, tenth]]),
             ("permute-labels", [two, three, [writers - tenth, tenth]]),
@@ -51,8 +55,8 @@ def cells(writers: int, model: str, seed: int) -> Iterator[Cell]:
                 yield common | {"kind": kind, "groups": groups, "part": part}
 
 
-def config_of(cell: Cell) -> dict[str, Any]:
-    """A cell as a config: the quickstart's training; nothing in it is about clustering."""
+def config_of(cell: Cell, method: str = "cross-evaluation") -> dict[str, Any]:
+    """A cell as a config: the quickstart's training; nothing in it is about clustering but what IFCA must be told."""
     half = cell["part"] == "half"
     rounds = 60 if half else 30
     return {
@@ -62,14 +66,23 @@ def config_of(cell: Cell) -> dict[str, Any]:
         "model": {"name": cell["model"]},
         "training": {"epochs": 5, "learning_rate": 0.05, "workers": 1},
         "scheduling": {"policy": "random", "per_round": cell["writers"] // 2} if half else {},
+        "clustering": {"method": method},
+        "ifca": {"clusters": len(cell["groups"])},
     }
 
 
 def run(cell: Cell) -> Cell:
-    experiment = Experiment(config_of(cell))
+    """The outcome of a cell, and what its rivals made of it."""
+    rivals = {name: played_out(config_of(cell, name)) for name in cell["rivals"]}
+    return cell | played_out(config_of(cell)) | {"by_rivals": rivals}
+
+
+def played_out(config: dict[str, Any]) -> Cell:
+    """The outcome of one run."""
+    experiment = Experiment(config)
     outcome = outcome_of(experiment)
     experiment.trainer.close()
-    return cell | outcome
+    return outcome
 
 
 def right(cell: Cell) -> bool:
@@ -84,9 +97,10 @@ def groups_of(cell: Cell) -> str:
 
 
 def row(cell: Cell) -> tuple[str, ...]:
-    accuracy = (
-        f"{100 * cell[name]:.1f} %" for name in ("accuracy_mean", "accuracy_min", "one_model_mean", "one_model_min")
-    )
+    told = [cell[name] for name in ("accuracy_mean", "accuracy_min", "one_model_mean", "one_model_min")]
+    oracle = cell["by_rivals"].get("oracle")
+    told += [None, None] if oracle is None else [oracle["accuracy_mean"], oracle["accuracy_min"]]
+    accuracy = ("–" if value is None else f"{100 * value:.1f} %" for value in told)
     found = (str(cell["clusters"]), f"{cell['adjusted_rand_index']:.2f}", "yes" if right(cell) else "no")
     return (f"{cell['writers']}", cell["model"], groups_of(cell), cell["part"], str(cell["seed"]), *found, *accuracy)
 
@@ -100,14 +114,27 @@ def summary(done: list[Cell]) -> str:
         gains = [100 * (each["accuracy_mean"] - each["one_model_mean"]) for each in mine]
         found = " ".join(str(each["clusters"]) for each in mine)
         mean = f"{np.mean(gains):+.1f} (least {min(gains):+.1f})"
-        rows.append((*kind, f"{sum(map(right, mine))} of {len(mine)}", found, mean))
+        rows.append((*kind, f"{sum(map(right, mine))} of {len(mine)}", found, mean, *beside_rivals(mine)))
     head = ("writers", "model", "groups", "take part", "right", "clusters", "mean accuracy over one model's, points")
+    head += ("over the oracle's", "worst device over the oracle's", "IFCA, true k: exact")
     planted = [right(cell) for cell in done if cell["kind"] != "none"]
     alone = [cell["clusters"] == 1 for cell in done if cell["kind"] == "none"]
     told = f"Groups found exactly: {sum(planted)} of {len(planted)}; left whole where there are none: {sum(alone)} of "
     misses = [row(cell) for cell in done if not right(cell)]
     parts = [markdown(head, rows), f"{told}{len(alone)}."]
     return "\n\n".join(parts + ([markdown(HEAD, misses)] if misses else []))
+
+
+def beside_rivals(cells: list[Cell]) -> tuple[str, str, str]:
+    """Mean and worst accuracy over the oracle's, in points, and how often IFCA found the groups, over several seeds."""
+    if "oracle" not in cells[0]["by_rivals"]:
+        return "–", "–", "–"
+    over = []
+    for name in ("accuracy_mean", "accuracy_min"):
+        points = [100 * (cell[name] - cell["by_rivals"]["oracle"][name]) for cell in cells]
+        over.append(f"{np.mean(points):+.1f} (least {min(points):+.1f})")
+    exact = sum(cell["by_rivals"]["ifca"]["adjusted_rand_index"] == 1.0 for cell in cells)
+    return over[0], over[1], f"{exact} of {len(cells)}"
 
 
 def finished(todo: list[Cell], path: Path, processes: int) -> list[Cell]:
@@ -129,6 +156,7 @@ def main() -> None:
     parser.add_argument("--writers", type=int, nargs="+", default=[20])
     parser.add_argument("--models", nargs="+", default=["mlp", "cnn"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[71, 72, 73])
+    parser.add_argument("--alone", action="store_true", help="without oracle and IFCA beside it")
     parser.add_argument("--only", choices=("all", "half"), help="cells in which so many take part")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--page", type=Path, help="a page of docs to put the summary into")
@@ -139,7 +167,7 @@ def main() -> None:
         for seed in arguments.seeds
         for writers in arguments.writers
         for model in arguments.models
-        for cell in cells(writers, model, seed)
+        for cell in cells(writers, model, seed, () if arguments.alone else RIVALS)
         if arguments.only in (None, cell["part"])
     ]
     done = finished(todo, arguments.results, arguments.processes)
