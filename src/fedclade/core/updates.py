@@ -5,12 +5,14 @@ whoever holds them gives these answers, and only these. ``HeldUpdates`` holds th
 comes from (its own, shared with worker processes, or a mapped file); another holder may keep them elsewhere.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.random import generator
 
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
@@ -66,11 +68,18 @@ class _Part:
     def whole(self) -> bool:
         return len(self.row) == len(self.matrix) and bool((self.row == np.arange(len(self.row))).all())
 
+    @cached_property
+    def norms(self) -> Floats:
+        """Of each device's update. Several parts of a round ask for them."""
+        return update_norms(self.rows())
+
     def rows(self) -> Singles:
         return self.matrix if self.whole else self.matrix[self.row]
 
     def among(self, keep: np.ndarray) -> "_Part":
         """Only some of its devices; what is hardly used any more is copied, and the rest let go."""
+        if keep.all():
+            return self
         device, row = self.device[keep], self.row[keep]
         if len(row) * WASTE <= len(self.matrix):
             return _Part(device, np.arange(len(row)), self.matrix[row])
@@ -114,20 +123,29 @@ class HeldUpdates:
             if part.whole and np.array_equal(part.device, devices):
                 return part.matrix if columns == ALL else part.matrix[:, columns]
         gathered = np.empty((len(devices), len(range(self.width)[columns])), dtype=np.float32)
+        for part, here, place in self._found(devices):
+            gathered[here] = part.matrix[part.row[place], columns]
+        return gathered
+
+    def norms(self, devices: Ints) -> Floats:
+        """‖Δw_k‖ of each device."""
+        norms = np.empty(len(devices))
+        for part, here, place in self._found(devices):
+            norms[here] = part.norms[place]
+        return norms
+
+    def _found(self, devices: Ints) -> Iterator[tuple[_Part, Bools, Ints]]:
+        """Every part with some of the devices: which of them these are, and their places in it."""
         missing = np.ones(len(devices), dtype=bool)
         for part in self._parts:
             order = np.argsort(part.device, kind="stable")
             place = np.searchsorted(part.device[order], devices).clip(max=max(0, len(order) - 1))
             here = part.device[order][place] == devices if len(order) else np.zeros(len(devices), dtype=bool)
-            gathered[here] = part.matrix[part.row[order[place[here]]], columns]
             missing &= ~here
+            if here.any():
+                yield part, here, order[place[here]]
         if missing.any():
             raise KeyError(f"no update of devices {devices[missing].tolist()} is held here")
-        return gathered
-
-    def norms(self, devices: Ints) -> Floats:
-        """‖Δw_k‖ of each device."""
-        return update_norms(self.rows(devices))
 
     def cosines(self, devices: Ints) -> Singles:
         """All pairwise cosines."""
