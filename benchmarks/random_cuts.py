@@ -10,11 +10,12 @@ are planted, so is the true cut (the last group against the others).
 import argparse
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import markdown
+from benchmarks.machine import around, markdown
 from fedclade import Experiment
 from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
 from fedclade.clustering.methods.cross_evaluation.preference import kinship
@@ -136,11 +137,16 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=126, help="random cuts of each population and round")
     parser.add_argument("--seed", type=int, default=31)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--page", type=Path, help="a page of docs to put the table into")
     arguments = parser.parse_args()
     with ProcessPoolExecutor(arguments.processes) as pool:
         results = list(pool.map(partial(measured, arguments.cuts, arguments.seed), POPULATIONS))
     head = ("population", "random cuts", "pass by the children's models", "random halves do, too", "pass", "true cut")
-    print(markdown(head, [row(result) for result in results]))
+    told = markdown(head, [row(result) for result in results])
+    print(told)
+    if arguments.page:
+        before, after = around(arguments.page, "random cuts")
+        arguments.page.write_text(f"{before}{told}\n{after}", "utf-8")
 
 
 if __name__ == "__main__":

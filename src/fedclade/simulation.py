@@ -354,8 +354,9 @@ class Experiment:
     @cached_property
     def edge(self) -> SimulatedEdge:
         """How long things take."""
-        later = None if self.drift is None else (self.drift.round, self.drift.samples(self.drift.round))
-        return _edge_of(self.config, self.population, self.population.samples, later)
+        trained_on = partial(_trained_on, self.config, self.population, self.drift)
+        changes = [self.config.refit_from] + ([] if self.drift is None else [self.drift.round])
+        return _edge_of(self.config, self.population, trained_on(1), {first: trained_on(first) for first in changes})
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
@@ -405,9 +406,8 @@ class Experiment:
         ``devices`` plans for another number of them, each with as much data as one of the config's own; ``compare``
         does so under every order and allocation, too.
         """
-        config, edge, samples = self.config, self.edge, self.population.samples
-        if self.drift is not None:
-            samples = self.drift.samples(round_)
+        config, edge = self.config, self.edge
+        samples = _trained_on(config, self.population, self.drift, round_)
         if devices is not None:
             samples = generator(config.run.seed, "plan-sizes").choice(samples, devices)
             edge = _edge_of(config, self.population, samples)
@@ -483,8 +483,15 @@ def _with_calls(on_round: OnRound | None, listeners: Sequence[Listener]) -> list
     return [*([Calls(on_round)] if on_round else []), *listeners]
 
 
+def _trained_on(config: Config, population: Population, drift: Drift | None, round_: int) -> Ints:
+    """So many samples each device trains on in a round."""
+    rows = np.arange(population.devices) if drift is None else drift.rows(round_)
+    held = population if drift is None else drift.population
+    return (held.samples + (held.held_out if round_ >= config.refit_from else 0))[rows]
+
+
 def _edge_of(
-    config: Config, population: Population, samples: Ints, later: tuple[int, Ints] | None = None
+    config: Config, population: Population, samples: Ints, later: Mapping[int, Ints] | None = None
 ) -> SimulatedEdge:
     """The edge of devices with so much data each, at first and later; no trainer is built for it."""
     shape, tokens = population.sample

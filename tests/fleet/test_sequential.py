@@ -17,6 +17,7 @@ from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.models import build_model
 
 SOURCE = image_set(60, classes=3, shape=(2, 8, 8), mean=(0.4, 0.6), std=(0.3, 0.2))
+EMPTY = (np.arange(0),) * 3
 COLOURED = image_set(60, classes=3, shape=(3, 16, 16))
 
 
@@ -354,3 +355,16 @@ def test_what_devices_hold_is_left_as_it_is():
     before = held.images.copy()
     SequentialTrainer(plan(), held)
     np.testing.assert_array_equal(held.images, before)
+
+
+def test_in_the_last_rounds_devices_train_on_what_they_held_out_too():
+    settings = plan(validation=0.25, refit_share=0.2)
+    settings = settings.model_copy(update={"run": settings.run.model_copy(update={"rounds": 10})})
+    trainer, population = trainer_of(settings)
+    everything = tuple(map(np.concatenate, zip(population.train, population.validation, strict=True)))
+    all_along = SequentialTrainer(settings, replace(population, train=everything, validation=EMPTY))
+    model, me = trainer.initial_model()[None], np.array([1])
+    assert settings.refit_from == 9
+    for round_ in (8, 9):
+        updates = [each.train(round_, model, me, me * 0) for each in (trainer, all_along)]
+        assert np.array_equal(*updates) == (round_ == 9)

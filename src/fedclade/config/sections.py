@@ -255,6 +255,13 @@ class TrainingConfig(Section):
     proximal: float = Field(
         0.0, ge=0, description="FedProx: weight of the pull towards the model that the device was sent (μ); 0: FedAvg"
     )
+    refit_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="share of the rounds, the last ones, in which cross-evaluation decides nothing any more, and "
+        "devices train on what they held out for its questions, too; 0: never",
+    )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
     engine: Literal["auto", "sequential", "workers", "batched", "ray"] = Field(
         "auto",
@@ -751,6 +758,12 @@ class Config(Section):
         """What is held out of a device's images for split tests."""
         given = self.population.validation_share
         return given if given is not None else 0.1 if self.clustering.method == "cross-evaluation" else 0.0
+
+    @property
+    def refit_from(self) -> int:
+        """The first round in which devices train on what they held out, too; one that never comes where they do not."""
+        share = self.training.refit_share if self.clustering.method == "cross-evaluation" else 0.0
+        return self.run.rounds + 1 - int(share * self.run.rounds)
 
     @property
     def by_device(self) -> bool:

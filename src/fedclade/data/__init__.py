@@ -53,7 +53,12 @@ class Population:
     @property
     def samples(self) -> Ints:
         """D_k: training samples per device."""
-        return self.train.lengths if isinstance(self.train, Lists) else np.array([len(mine) for mine in self.train])
+        return _lengths(self.train)
+
+    @property
+    def held_out(self) -> Ints:
+        """Samples per device that are held out for the server's questions."""
+        return _lengths(self.validation)
 
     @property
     def full_scale(self) -> float:
@@ -69,6 +74,10 @@ class Population:
     def bits_per_sample(self) -> int:
         """Of one sample as it is stored."""
         return int(np.prod(self.images.shape[1:])) * self.images.itemsize * 8
+
+
+def _lengths(lists: Sequence[Ints]) -> Ints:
+    return lists.lengths if isinstance(lists, Lists) else np.array([len(mine) for mine in lists])
 
 
 def build_population(config: Config) -> Population:

@@ -1,6 +1,7 @@
 """The radio network: what each device's link is worth this round, and what a round costs it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,16 +44,16 @@ class SimulatedEdge:
         samples: Ints,
         bits_per_sample: int,
         parameters: int,
-        later: tuple[int, Ints] | None = None,
+        later: Mapping[int, Ints] | None = None,
     ) -> None:
-        """``samples`` is D_k; ``later`` a round and what D_k is from then on; None: it stays."""
+        """``samples`` are those that each device trains on; ``later``: from some rounds on, other numbers of them."""
         edge, count, seed = config.edge, len(samples), config.run.seed
         self._config, self._seed = edge, seed
         self.subchannels = edge.subchannels
         self.model_bits = float(edge.bits_per_parameter * parameters)
         self.devices = draw_devices(edge, count, seed)
         self._presence = Presence(edge, count, seed)
-        amounts = {1: samples} if later is None else {1: samples, later[0]: later[1]}
+        amounts = {1: samples} | dict(later or {})
         epochs = config.training.epochs
         self._cycles_from = {
             first: latency.compute_cycles(edge, epochs, amount, bits_per_sample) for first, amount in amounts.items()

@@ -106,6 +106,16 @@ def test_where_there_are_no_groups_nothing_splits(overrides, seed, tmp_path):
     assert not {"split", "moved", "merge", "trimmed", "rejected"} & kinds(run)
 
 
+def test_in_the_last_rounds_nothing_is_decided_and_nobody_is_asked(tmp_path):
+    run = digits("training.refit_share=0.9").run(tmp_path / "run")
+    assert not {"moved", "merge", "stop", "split-test"} & set(run.events[run.events["round"] > 1]["kind"])
+    asked = run.rounds.set_index("round")["asking_seconds"]
+    assert asked[1] > 0
+    assert (asked[2:] == 0).all()
+    first, second = (digits("training.refit_share=0.9").edge.observe(round_).compute_seconds for round_ in (1, 2))
+    assert (second > first).all()  # held-out images take time, too
+
+
 def test_too_many_devices_are_cut_by_similarity_alone_and_nothing_is_kept_of_each_pair():
     server = server_of(digits("cross_evaluation.survey_devices=11"))
     state, events = play(server, server.initial_state(), 6)

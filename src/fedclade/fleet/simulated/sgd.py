@@ -25,7 +25,7 @@ class Local(Net):
 
     def __init__(self, config: Config, population: Population, step: Step) -> None:
         super().__init__(config, population, step)
-        self.config = config.training
+        self.config, self._refit_from = config.training, config.refit_from
         self._trained = sum(parameter.numel() for parameter in self._module.parameters())  # buffers follow them
         self._least_batch = 2 if any(isinstance(layer, _BatchNorm) for layer in self._module.modules()) else 1
         dense = self._device.type == "cpu" and DenseStack.fits(self._module)
@@ -43,7 +43,7 @@ class Local(Net):
         """Δw of one device: E epochs of mini-batch SGD from ``start``."""
         self._set_training(True)
         before = self._load(start).clone()
-        positions = torch.from_numpy(self._shares["train"][device]).to(self._device)
+        positions = torch.from_numpy(self._trained_on(round_, device)).to(self._device)
         orders, rate = self.orders(round_, device), self.rate(round_)
         if self._dual and self._dual.pays(len(positions), self.config.epochs):
             images, wanted = self.inputs(positions).flatten(1), self._targets.wanted(self._labels[positions])
@@ -97,7 +97,7 @@ class Local(Net):
         if self._stack is None:
             pairs = zip(devices.tolist(), model_of.tolist(), strict=True)
             return np.stack([self.train(round_, models[model], device) for device, model in pairs])
-        positions = [torch.from_numpy(self._shares["train"][device]) for device in devices]
+        positions = [torch.from_numpy(self._trained_on(round_, int(device))) for device in devices]
         return self._stack.train(
             self.config,
             self.rate(round_),
@@ -110,7 +110,13 @@ class Local(Net):
     def orders(self, round_: int, device: int) -> list[Ints]:
         """The order of a device's samples in each epoch: the same for every engine."""
         shuffles = generator(self._seed, "batches", round_, device)
-        return [shuffles.permutation(len(self._shares["train"][device])) for _ in range(self.config.epochs)]
+        count = len(self._trained_on(round_, device))
+        return [shuffles.permutation(count) for _ in range(self.config.epochs)]
+
+    def _trained_on(self, round_: int, device: int) -> Ints:
+        """Where the samples lie that a device trains on: in the last rounds those that it held out, too."""
+        train = self._shares["train"][device]
+        return train if round_ < self._refit_from else np.concatenate([train, self._shares["validation"][device]])
 
     def _descend(self, start: torch.Tensor, rate: float, momentum: torch.Tensor | None) -> None:
         """One step of SGD, as torch.optim.SGD defines it; FedProx adds the pull towards where the device started."""

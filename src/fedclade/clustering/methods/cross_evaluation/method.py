@@ -76,8 +76,13 @@ class CrossEvaluation(BaseMethod):
         return Decisions(state.method, moves=tuple(moves), notes=talk.notes(), cost=talk.cost)
 
     def after_training(self, state: State, arrival: Arrival, fleet: Respondents) -> Decisions:
-        """Decide on every cluster; then, on what has become of them, review who belongs where."""
+        """Decide on every cluster; then, on what has become of them, review who belongs where.
+
+        In the last rounds, when devices train on what they held out, nothing is decided: they could not judge it.
+        """
         settings = self.config.cross_evaluation
+        if state.round >= self.config.refit_from:
+            return self._settled(state, arrival)
         talk = Conversation(fleet, state.devices, known_of(state).doubted)
         proposals = Proposals(self.config, arrival, talk)
         verdicts, norms_of = dict[str, Verdict](), dict[str, Norms]()
@@ -92,7 +97,7 @@ class CrossEvaluation(BaseMethod):
             stops={name: verdict.stop for name, verdict in verdicts.items() if verdict.stop is not None},
             reopens={name: verdict.reopen for name, verdict in verdicts.items() if verdict.reopen is not None},
             splits=tuple(verdict.split for verdict in verdicts.values() if verdict.split is not None),
-            left_out=np.setdiff1d(arrival.heard, known.without_harm(arrival.heard, settings)),
+            left_out=self._left_out(known, arrival),
             norms=norms_of,
         )
         after = averaged(state, regrouped(state, decided), arrival, decided.left_out, self.config)
@@ -101,6 +106,18 @@ class CrossEvaluation(BaseMethod):
             decided = replace(decided, method=known, moves=moves)
         notes = tuple(verdict.note for verdict in verdicts.values() if verdict.note is not None)
         return replace(decided, notes=(*notes, *talk.notes()), cost=talk.cost)
+
+    def _settled(self, state: State, arrival: Arrival) -> Decisions:
+        """Every cluster trains on as it is, without those who do harm."""
+        known, leaves = known_of(state), state.tree.leaves()
+        norms = {
+            leaf.name: cluster_norms(state, arrival, state.tree.members(leaf.name), self.config) for leaf in leaves
+        }
+        return Decisions(known, left_out=self._left_out(known, arrival), norms=norms)
+
+    def _left_out(self, known: Known, arrival: Arrival) -> Ints:
+        """Those just heard whose training does harm."""
+        return np.setdiff1d(arrival.heard, known.without_harm(arrival.heard, self.config.cross_evaluation))
 
     def _judged(
         self, state: State, leaf: Node, norms: Norms, arrival: Arrival, proposals: Proposals, talk: Conversation
