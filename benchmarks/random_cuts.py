@@ -20,7 +20,7 @@ from fedclade import Experiment
 from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
 from fedclade.clustering.methods.cross_evaluation.preference import kinship
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits, with_shorter_steps
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.updates import HeldUpdates
 from fedclade.fleet.answers import Survey
@@ -64,7 +64,7 @@ class Devices:
         controls = [self.tried(side, alike) for side in halves]
         kin = kinship(*affinity.plain(self.everyone), SETTINGS.closest_share)
         together = np.zeros(len(updates), dtype=bool)
-        parent, start = mean_misfits(self.answers(together, SETTINGS.survey_images, ("train",))).mean(axis=0)[2:]
+        _, _, parent, *_, start = mean_misfits(self.answers(together, SETTINGS.survey_images, ("train",))).mean(axis=0)
         self.help = float(start - parent) * kin
         self.control_p, self.control_gain = (
             np.median([getattr(test, name) for test in controls]) for name in ("p_group", "gain_group")
@@ -85,7 +85,8 @@ class Devices:
 
     def answers(self, side: np.ndarray, images: int | None, shares: tuple[Share, ...]) -> list[Survey]:
         """What devices say of a cut's models, from which each leaves its own update out."""
-        models, own = self.children(side, self.everyone)
+        sizes = max(1, np.count_nonzero(~side)), max(1, np.count_nonzero(side))
+        models, own = with_shorter_steps(*self.children(side, self.everyone), sizes)
         updates = HeldUpdates.of(self.everyone, self.updates)
         asked = (SurveyModels(models, self.everyone, images, share, own=own, updates=updates) for share in shares)
         return [question.run(self.examiner) for question in asked]

@@ -70,6 +70,13 @@ class CrossEvaluationConfig(Section):
         description="where devices differ one by one: what the other side's training costs a device against its own "
         "side's, at least, as a share of the most good that a round with the closest others would have done so far",
     )
+    pays_deeper: float = Field(
+        0.7,
+        ge=0,
+        le=1000,
+        description="where devices differ one by one: the same, as a share of what it cost in the cuts that a cluster "
+        "comes from",
+    )
     cuts_tried: int = Field(4, ge=1, le=10_000, description="where devices differ one by one: cuts tried at a time")
     closest_share: float = Field(
         0.33, gt=0, le=1, description="where devices differ one by one: share of the others that count as the closest"

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, cost_in_class, mean_misfits
+from fedclade.clustering.methods.cross_evaluation.without_own import (
+    PayTest,
+    cost_before,
+    cost_in_class,
+    mean_misfits,
+    with_shorter_steps,
+)
 from fedclade.config import CrossEvaluationConfig
+from fedclade.core.tree import Tree
 from fedclade.fleet.answers import Survey
 
 SEEDS = st.integers(0, 9999)
@@ -19,7 +26,8 @@ SETTINGS = CrossEvaluationConfig()
 def answers(rng: np.random.Generator, gains: np.ndarray, step: float = 0.1, classes: int = 4) -> Survey:
     """What devices say if the first and second child's models fit each by so much better than the parent's."""
     hard = rng.random((len(gains), 1, classes)) + 1
-    models = np.stack([-gains[:, 0], -gains[:, 1], np.zeros(len(gains)), np.full(len(gains), step)], axis=1)
+    children, parent, start = [-gains[:, 0], -gains[:, 1]], np.zeros(len(gains)), np.full(len(gains), step)
+    models = np.stack([*children, parent, *children, start], axis=1)
     return Survey(rng.integers(3, 9, (len(gains), classes)), hard + models[:, :, None])
 
 
@@ -48,7 +56,32 @@ def test_a_cut_pays_if_neither_loses_and_the_other_side_costs_much_beside_what_t
     assert not replace(test, p_gain=(0.06, 0.06)).passed(SETTINGS, 0.125)  # that may be chance
     assert replace(test, p_gain=(0.06, 0.06), p_together=0.01).passed(SETTINGS, 0.125)
     assert replace(test, gain=(0.0, 0.06), p_gain=(1.0, 0.001)).passed(SETTINGS, 0.125)  # left out already, as harmful
+    assert test.passed(SETTINGS, 0.125, before=0.071)
+    assert not test.passed(SETTINGS, 0.125, before=0.072)  # the cut that the cluster comes from cost more
     assert test.p_value == 0.2
+
+
+def test_children_also_go_a_shorter_step_the_fewer_they_are_the_shorter():
+    start, moves = np.array([1.0, -2.0], np.float32), np.array([[4.0, 0.0], [0.0, 10.0], [2.0, 5.0]], np.float32)
+    own = np.array([[0.5, 0.0, 0.3, 0.0], [0.0, 0.2, 0.1, 0.0]])
+    models, parts = with_shorter_steps(np.stack([*(start + moves), start]), own, (2, 5))
+    assert np.allclose(models[[0, 1, 2, 5]], [*(start + moves), start])
+    assert np.allclose(models[3:5] - start, [[2.0, 0.0], [0.0, 8.0]])
+    assert np.allclose(parts, [[0.5, 0.0, 0.3, 0.25, 0.0, 0.0], [0.0, 0.2, 0.1, 0.0, 0.16, 0.0]])
+
+
+def test_the_cuts_that_a_cluster_comes_from_are_those_of_its_ancestors():
+    tree = Tree.planted(8)
+    for name, second, evidence in (
+        ("0", 4, {"cost": 0.3, "cost_in_class": 0.2}),
+        ("0.0", 2, {"cost": 0.4, "cost_in_class": 0.5}),
+        ("0.1", 6, {"p_group": 1e-9}),
+    ):
+        members = tree.members(name)
+        parts = [members[members < second].tolist(), members[members >= second].tolist()]
+        tree = tree.split(name, parts, round_=1, seconds=0.0, evidence=evidence)
+    assert [cost_before(tree, leaf.name) for leaf in tree.leaves()] == [0.4, 0.4, 0.2, 0.2]
+    assert cost_before(Tree.planted(3), "0") == 0.0
 
 
 def test_devices_are_the_units_not_their_images():
@@ -71,7 +104,7 @@ def test_labels_that_a_model_expects_are_no_group(seed, cost):
 
 
 def test_who_does_not_answer_says_nothing():
-    side, nothing = np.array([False, True, True, False]), Survey(np.zeros((4, 3), np.int64), np.zeros((4, 4, 3)))
+    side, nothing = np.array([False, True, True, False]), Survey(np.zeros((4, 3), np.int64), np.zeros((4, 6, 3)))
     assert cost_in_class(side, [nothing]) == 0.0
     assert not PayTest.of(side, [nothing]).passed(SETTINGS, 0.0)
 

@@ -17,7 +17,7 @@ from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
 from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts, kinship
 from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, cost_before
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Ints, Singles
@@ -169,7 +169,7 @@ class Proposals:
                 if number == 0 and self._may_wait(state, leaf):
                     return self._later(state, leaf)
                 continue
-            if test.passed(settings, known.best_help):
+            if test.passed(settings, known.best_help, cost_before(state.tree, leaf.name)):
                 known = known.with_promise(leaf.name, None if number < len(cuts) else devices[side])
                 state = replace(state, method=known)
                 if number < len(cuts):

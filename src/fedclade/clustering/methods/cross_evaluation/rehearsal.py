@@ -8,7 +8,7 @@ from fedclade.clustering.method import Conversation
 from fedclade.clustering.methods.cross_evaluation.affinity import large_enough
 from fedclade.clustering.methods.cross_evaluation.memory import known_of
 from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, mean_misfits, with_shorter_steps
 from fedclade.clustering.recent import known_updates
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
@@ -72,7 +72,9 @@ class Rehearsal:
         devices, side = devices[here], side[here]
         if not large_enough(side, self._clustering.min_cluster_size):
             return None
-        models, own = self._children(state, leaf, devices, side, devices)
+        second = int(side.sum())
+        sizes = len(side) - second, second
+        models, own = with_shorter_steps(*self._children(state, leaf, devices, side, devices), sizes)
         question = SurveyModels(models, devices, own=own, updates=self._arrival.updates)
         again = replace(question, share="validation", known=True)
         return PayTest.of(side, [self._talk.ask(question), self._talk.ask(again)])

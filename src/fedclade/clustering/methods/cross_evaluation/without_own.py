@@ -8,23 +8,25 @@ little or does harm.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from fedclade.config import CrossEvaluationConfig
-from fedclade.core.arrays import Bools, Floats
+from fedclade.core.arrays import Bools, Floats, Singles
+from fedclade.core.tree import Tree
 from fedclade.fleet.answers import Survey, p_above_zero
 
 FITS = 15  # turns in which the effects of class and side are told apart
-PARENT = 2  # of the models that devices are asked about: after those of both children
+PARENT, SHORTER = 2, slice(3, 5)  # of the models that devices are asked about: see ``with_shorter_steps``
 
 
 @dataclass(frozen=True)
 class PayTest:
     """What a cut is worth to the devices of either child, by models in which they have no part; in misfit."""
 
-    gain: tuple[float, float]  # the own child's model over the parent's; mean over devices of either child
+    gain: tuple[float, float]  # by a shorter step of the own child over the parent's; mean over devices of either child
     p_gain: tuple[float, float]  # of gaining so much by chance, with devices as units
     p_together: float  # the same of the gain of all devices
     cost: float  # of the other child's model over the own one's: mean over devices
@@ -32,10 +34,10 @@ class PayTest:
 
     @classmethod
     def of(cls, side: Bools, answers: list[Survey]) -> "PayTest":
-        """Of the children's models and their parent's, by several shares of the devices' images."""
+        """Of the models of ``with_shorter_steps``, by several shares of the devices' images."""
         misfit = mean_misfits(answers)
         own, other = np.where(side, misfit[:, 1::-1].T, misfit[:, :2].T)
-        gains = misfit[:, PARENT] - own
+        gains = misfit[:, PARENT] - np.where(side, *misfit[:, SHORTER].T[::-1])
         (a, p_a), (b, p_b), (_, p_together) = (_above_zero(gains[some]) for some in (~side, side, side | True))
         return cls((a, b), (p_a, p_b), p_together, float((other - own).mean()), cost_in_class(side, answers))
 
@@ -44,17 +46,40 @@ class PayTest:
         """How likely both children seem to gain by chance."""
         return max(self.p_gain)
 
-    def passed(self, settings: CrossEvaluationConfig, best_help: float) -> bool:
-        """Whether no child loses, one or all gain beyond doubt, and the other side costs much beside the best help.
+    def passed(self, settings: CrossEvaluationConfig, best_help: float, before: float = 0.0) -> bool:
+        """Whether no child loses, one or all gain beyond doubt, and the other side costs enough.
 
-        A child gains nothing where the other's updates are left out already, as harmful.
+        That is much beside the best help, and not much less than it was ``before``, in the cuts that the cluster comes
+        from. A child gains nothing where the other's updates are left out already, as harmful.
         """
         sure = min(*self.p_gain, self.p_together) < settings.pays_level and min(self.gain) >= 0
-        return sure and min(self.cost, self.cost_in_class) >= settings.pays_share * best_help
+        enough = max(settings.pays_share * best_help, settings.pays_deeper * before)
+        return sure and min(self.cost, self.cost_in_class) >= enough
 
     def evidence(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
+def with_shorter_steps(models: Singles, own: Floats, sizes: tuple[int, int]) -> tuple[Singles, Floats]:
+    """Models of two children, their parent and the start, and the judges' part in each: with children's shorter steps.
+
+    A child of n devices goes (n - 1) / n of its step there. Without the judge's own update that of a pair is one other
+    device's alone, and a whole step of that goes too far: the pair would seem to lose where it gains.
+    """
+    part = np.array([(size - 1) / size for size in sizes], dtype=np.float32)
+    shorter = models[-1] + part[:, None] * (models[:PARENT] - models[-1])
+    children, start = [models[:-1], shorter], models[-1:]
+    return np.concatenate([*children, start]), np.concatenate(
+        [own[:, :-1], part * own[:, :PARENT], own[:, -1:]], axis=1
+    )
+
+
+def cost_before(tree: Tree, name: str) -> float:
+    """The most that the other side cost in the cuts that a cluster comes from; 0 where nobody said."""
+    ancestors = accumulate(name.split("."), "{}.{}".format)
+    told = [split.evidence for split in (tree.nodes[each].split for each in ancestors) if split is not None]
+    return max((min(each["cost"], each["cost_in_class"]) for each in told if "cost_in_class" in each), default=0.0)
 
 
 def mean_misfits(answers: list[Survey]) -> Floats:
