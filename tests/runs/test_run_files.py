@@ -10,14 +10,17 @@ import signal
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save
 
-from fedclade import UserError, open_run, resume
+from fedclade import Interrupted, UserError, open_run, resume
 from fedclade.cli.common import Signals
 from fedclade.runs.checkpoint import FACTS
 from fedclade.runs.database import has_tables, last_round, open_to_read, open_to_write, told
 from fedclade.runs.directory import (
     STATE,
+    checksum,
     make_directory,
     opened_json,
     remove_leftovers,
@@ -168,6 +171,34 @@ def test_a_round_of_minus_1_or_nan_in_state_json_is_refused(field, value, compla
     path = interrupted / STATE / FACTS
     write_json(path, sealed_json({**opened_json(path), field: value}))
     assert complaint in refusal("run", "--resume", interrupted)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory) -> Path:
+    """A run of the automatic method that was stopped after its first round, in which devices were asked."""
+    folder, done = tmp_path_factory.mktemp("asked") / "run", list[object]()
+    automatic = ("clustering.method=cross-evaluation", "run.checkpoint_every=1")
+    with contextlib.suppress(Interrupted):
+        tiny(*automatic, stop_requested=lambda: bool(done)).run(folder, on_round=done.append)
+    return folder
+
+
+OTHER_VERSIONS = {
+    "a table less": lambda facts, tables: tables.pop(next(name for name in tables if name.startswith("method/"))),
+    "a table more": lambda facts, tables: tables.update({"method/unheard-of": np.zeros(6)}),
+    "a fact less": lambda facts, tables: facts["method"].popitem(),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_VERSIONS)
+def test_a_checkpoint_whose_method_kept_other_things_is_told_to_be_of_another_version(change, asked, tmp_path):
+    folder = shutil.copytree(asked, tmp_path / "run")
+    facts = opened_json(folder / STATE / FACTS)
+    tables = load_file(folder / STATE / facts["tensors"])
+    OTHER_VERSIONS[change](facts, tables)
+    write_beside(folder / STATE / facts["tensors"], blob := save(tables))
+    write_json(folder / STATE / FACTS, sealed_json({**facts, "sha256": checksum(blob)}))
+    assert "made by another version of fedclade or of the clustering method" in refusal("run", "--resume", folder)
 
 
 # -------------------------------------------------------------------------------- killed, full, forbidden

@@ -76,15 +76,30 @@ def read_state(folder: Path, initial: State, load_method: LoadMethod) -> tuple[S
         blob = read_bytes(path.parent / facts["tensors"])
         if checksum(blob) != facts["sha256"]:
             raise ValueError(f"{facts['tensors']} does not match its SHA-256")
-        state = _state(facts, load(blob), load_method)
+        state = _state(facts, load(blob), _reader(path.parent, load_method))
         same = {len(model) for model in state.models.values()} == {len(model) for model in initial.models.values()}
         if not same or state.memory.width != initial.memory.width or state.devices > initial.devices:
             raise ValueError(f"made by another model or population: {state.devices} devices")  # more may have come
         return state, {name: float(count) for name, count in facts["spent"].items()}
     except UserError:
         raise
-    except Exception as error:  # a method reads its own part, and may stumble over it in any way
+    except Exception as error:
         raise UserError(f"{path.parent}: the checkpoint is damaged: {error}") from error
+
+
+def _reader(place: Path, load_method: LoadMethod) -> LoadMethod:
+    """Reads a method's part. What the method stumbles over was written so, as its checksums are right."""
+
+    def read(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+        try:
+            return load_method(facts, arrays)
+        except Exception as error:
+            raise UserError(
+                f"{place}: the checkpoint was made by another version of fedclade or of the clustering method, which "
+                f"kept other things ({error!r}): run it anew"
+            ) from error
+
+    return read
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
