@@ -24,7 +24,7 @@ def main() -> None:
     """Parse, start again with the library of faults, try."""
     words = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     words.add_argument("--quick", action="store_true", help=f"one case of {SHARE}, evenly over all kinds")
-    words.add_argument("--only", default="", help="cases whose name contains this")
+    words.add_argument("--only", default="", help="cases whose name contains this, also those that were tried before")
     words.add_argument("--fresh", action="store_true", help="forget what was tried before")
     words.add_argument("--folder", type=Path, default=Path(".chaos"), help="where runs and the journal are kept")
     words.add_argument("--soak", type=float, metavar="MINUTES", help="instead: run, kill and resume for so long")
@@ -35,13 +35,13 @@ def main() -> None:
         from chaos.soak import soak
 
         raise SystemExit(soak(folder / "soak", 60 * told.soak))
-    if told.fresh or told.quick or told.only:
+    if told.fresh or told.quick:
         shutil.rmtree(folder, ignore_errors=True)
     raise SystemExit(try_all(folder, told.quick, told.only))
 
 
 def try_all(folder: Path, quick: bool, only: str) -> int:
-    """Try what the journal does not know yet; 0 if all held."""
+    """Try what the journal does not know yet, or whatever was named; 0 if all in the journal held."""
     from chaos import damage, file_events, hostile, processes
     from chaos.world import Case, World
 
@@ -53,7 +53,7 @@ def try_all(folder: Path, quick: bool, only: str) -> int:
         for cases in kinds:
             for case in cases:
                 mine = only in case.name and (not quick or _number(case.name) % SHARE == 0)
-                if mine and case.name not in known:
+                if mine and (only or case.name not in known):
                     yield case
 
     begun, told = time.monotonic(), 0.0
