@@ -26,11 +26,11 @@ REAL = ["run.conventional=frozen", "run.checkpoint_every=1", "training.engine=se
 TWO_AT_ONCE = "edge.bandwidth_hz=2e6"
 
 
-def deployment(*overrides, here=None, grace_seconds=1.0) -> tuple[Deployment, MadeUpTransport]:
+def deployment(*overrides, here=None) -> tuple[Deployment, MadeUpTransport]:
     config = configuration.load(TINY, [*REAL, *overrides])
     transport = MadeUpTransport(config, here)
     transport.gather(1, 1.0)
-    return Deployment(config, transport, grace_seconds, 1.0), transport
+    return Deployment(config, transport, 300.0, 1.0), transport
 
 
 def events(run, kind: str) -> list[tuple[int, int, str]]:

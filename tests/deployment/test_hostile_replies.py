@@ -336,7 +336,7 @@ def test_a_node_keeps_the_name_it_gave_first(tmp_path):
     names = iter(["2", "another", "and another"])
     grid.nodes[102].faults[("query.describe", "0")] = lambda message, context: says(name=next(names))(message, context)
     grid.nodes[102].faults[(TRAIN, "1")] = lambda message, context: None  # late: it is asked again who it is
-    run = deploy(grid, {**SETTINGS, "grace-seconds": 0.3, "out": str(tmp_path / "run")})
+    run = deploy(grid, {**SETTINGS, "out": str(tmp_path / "run")})
     assert len(run.devices) == 6
     assert "it said before that its name is 2, and now another" in incidents(run)
 
