@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from fedclade.clustering.method import Conversation
 from fedclade.clustering.trust import agreement, contradicted, unheard
+from fedclade.data.poison import hostile_devices
 from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Survey
 from fedclade.fleet.fleet import Answers, Cost
+from tiny_runs import digits
 
 SEEDS = st.integers(0, 10_000)
 
@@ -91,3 +93,16 @@ def test_a_conversation_does_not_hear_whom_it_doubts_unless_nobody_else_was_aske
     fleet = SimpleNamespace(ask=lambda question: Answers(answer, Cost.nothing(5)))
     talk = Conversation(fleet, 5, np.array(doubted, dtype=np.int64))
     assert talk.ask(SimpleNamespace(devices=np.array([2, 4]))).samples[:, 0].tolist() == heard
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_fifth_that_lie_in_surveys_and_comparisons_are_found_and_keep_nobody_from_the_groups(seed):
+    experiment = digits("attack.lies=true", f"run.seed={seed}")
+    state = experiment.server.initial_state()
+    for _ in range(3):
+        state, _ = experiment.server.step(state)
+    liars = hostile_devices(experiment.config.attack, 12, seed)
+    assert state.method.doubted.tolist() == liars.tolist()
+    honest = np.setdiff1d(np.arange(12), liars).tolist()
+    leaf_of, group = state.tree.leaf_of(), experiment.population.group
+    assert len({(leaf_of[device], group[device]) for device in honest}) == len({leaf_of[k] for k in honest}) == 2
