@@ -3,8 +3,10 @@
 A fifth of the devices of the quickstart population are hostile: they upload what an attack says, or hold spoilt data,
 and with "+ lies" they also answer the reverse of the truth to everything that they are asked. The table has one row for
 each attack, method and defence (the rule that averages a cluster's updates): accuracy of the honest devices alone,
-beside that of the same devices in the same run without an attack. A backdoor also has its success rate: how many of the
-honest devices' test images with the trigger in them are taken for its target.
+beside that of the same devices in the same run without an attack ("none"), and in one where the hostile devices might
+as well be absent, as all that they upload is refused: what is lost there is lost with their data, whatever the defence.
+A backdoor also has its success rate: how many of the honest devices' test images with the trigger in them are taken for
+its target.
 """
 
 import argparse
@@ -25,7 +27,6 @@ POPULATIONS = {
     "3 groups": [],
     "i.i.d.": ["incongruence.kind=none", "incongruence.groups=[1]", "population.partition=iid"],
 }
-EPSILONS = ["norm_thresholds.epsilon1=0.6", "norm_thresholds.epsilon2=0.9"]
 METHODS = {
     "cross-evaluation": [],
     "norm-thresholds": [
@@ -36,6 +37,7 @@ METHODS = {
     "none": ["clustering.method=none"],
 }
 RULES = ("mean", "median", "trimmed-mean", "multi-krum", "geometric-median")
+NONE, ABSENT = ("none", False), ("not-finite", False)  # what attacks are held against
 HEAD = (
     "population",
     "attack",
@@ -43,8 +45,10 @@ HEAD = (
     "rule",
     "mean",
     "against none",
+    "against absence",
     "worst",
     "against none",
+    "against absence",
     "clusters",
     "backdoor",
 )
@@ -82,25 +86,26 @@ def rows(
 ) -> Iterator[tuple[str, ...]]:
     """One run without an attack, and one with each."""
     common = [*POPULATIONS[population], *METHODS[method], f"aggregation.rule={rule}", *overrides]
-    accuracy, state, experiment = outcome(common)
-    honest = np.setdiff1d(
-        np.arange(len(accuracy)), hostile_devices(experiment.config.attack, len(accuracy), experiment.config.run.seed)
-    )
-    before = accuracy[honest]
-    for kind, lies in [("none", False), *attacks]:
-        if (kind, lies) != ("none", False):
-            settings = [f"attack.kind={kind}", f"attack.lies={str(lies).lower()}"]
-            accuracy, state, experiment = outcome([*common, *settings])
+
+    def attacked(kind: str, lies: bool) -> tuple[np.ndarray, State, Experiment]:
+        return outcome([*common, f"attack.kind={kind}", f"attack.lies={str(lies).lower()}"])
+
+    known = {each: attacked(*each) for each in (NONE, ABSENT)}
+    accuracy, _, experiment = known[NONE]
+    hostile = hostile_devices(experiment.config.attack, len(accuracy), experiment.config.run.seed)
+    honest = np.setdiff1d(np.arange(len(accuracy)), hostile)
+    references = [known[each][0][honest] for each in (NONE, ABSENT)]
+    for kind, lies in [NONE, *attacks]:
+        accuracy, state, experiment = known.get((kind, lies)) or attacked(kind, lies)
         after = accuracy[honest]
-        door = f"{success_rate(state, experiment, honest):.1%}" if kind in ("none", "backdoor") else "–"
         yield (
             *(population, f"{kind} + lies" if lies else kind, method, rule),
             f"{100 * after.mean():.1f} %",
-            f"{100 * (after.mean() - before.mean()):+.1f}",
+            *(f"{100 * (after.mean() - before.mean()):+.1f}" for before in references),
             f"{100 * after.min():.1f} %",
-            f"{100 * (after.min() - before.min()):+.1f}",
+            *(f"{100 * (after.min() - before.min()):+.1f}" for before in references),
             str(len(set(state.tree.leaf_of()))),
-            door,
+            f"{success_rate(state, experiment, honest):.1%}" if kind in ("none", "backdoor") else "–",
         )
 
 

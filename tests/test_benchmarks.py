@@ -141,9 +141,11 @@ def test_populations_without_groups_are_tried_and_not_split():
 def test_the_table_of_attacks_holds_honest_devices_against_the_same_run_without_an_attack():
     from benchmarks.attacks import HEAD, rows
 
-    none, attacked = rows("i.i.d.", "none", "trimmed-mean", [("sign-flip", True)], ["run.rounds=8"])
+    attacks = [("not-finite", False), ("sign-flip", True)]
+    none, absent, attacked = rows("i.i.d.", "none", "trimmed-mean", attacks, ["run.rounds=8"])
     assert len(none) == len(attacked) == len(HEAD)
-    assert (none[:4], none[5], none[7]) == (("i.i.d.", "none", "none", "trimmed-mean"), "+0.0", "+0.0")
+    assert (none[:4], none[5], none[8]) == (("i.i.d.", "none", "none", "trimmed-mean"), "+0.0", "+0.0")
+    assert (absent[1], absent[6], absent[9]) == ("not-finite", "+0.0", "+0.0")
     assert attacked[:4] == ("i.i.d.", "sign-flip + lies", "none", "trimmed-mean")
     assert float(none[4].removesuffix(" %")) > 80
     assert abs(float(attacked[5])) < 6
