@@ -2,11 +2,13 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedclade.clustering.method import Move
 from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
 from fedclade.clustering.methods.cross_evaluation.memory import Known
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook
@@ -26,14 +28,16 @@ def known_of(seed: int, devices: int, *, asked: bool = True) -> Known:
             *tables, rng.integers(0, 9, (devices, 4)), rng.integers(0, 5, devices), rng.random(devices) < 0.5
         )
     outlooks = {"0.0": Outlook(7, 2, float(rng.random()), 6, 0.03), "0.1": Outlook(3)}
-    return Known(losses, outlooks, said, one_by_one=asked, promising={"0.0": (1, 2)}, best_help=0.25)
+    return Known(
+        losses, outlooks, said, one_by_one=asked, promising={"0.0": (1, 2)}, best_help=0.25, left={3: ("0.1",)}
+    )
 
 
 def assert_same(found: Known, expected: Known) -> None:
     np.testing.assert_array_equal(found.losses, expected.losses)
     assert found.outlooks == expected.outlooks
     assert (found.one_by_one, found.best_help) == (expected.one_by_one, expected.best_help)
-    assert found.promising == expected.promising
+    assert (found.promising, found.left) == (expected.promising, expected.left)
     assert (found.affinity is None) == (expected.affinity is None)
     for name, table in ({} if expected.affinity is None else vars(expected.affinity)).items():
         np.testing.assert_array_equal(getattr(found.affinity, name), table)
@@ -83,6 +87,20 @@ def test_a_cluster_of_which_nothing_is_known_is_tried_after_its_warm_up():
     later = known.with_outlook("0.2", Outlook(20))
     assert later.outlook(Node("0.2", 5, (0,)), settings) == Outlook(20)
     assert "0.2" not in known.outlooks  # as it was
+
+
+def move(device: int, source: str, to: str) -> Move:
+    return Move(device, to, {"from": source})
+
+
+def test_who_goes_back_to_a_cluster_that_it_left_is_not_believed_and_who_goes_on_is():
+    known = replace(Known.nothing(4), affinity=Affinity.unknown(4, 2))
+    known = known.after_moves([move(1, "0.0", "0.1"), move(2, "0.0", "0.1"), move(3, "0.1", "0.0")])
+    assert known.doubted.tolist() == []
+    known = known.after_moves([move(1, "0.1", "0.0"), move(2, "0.1", "0.2")])
+    assert known.doubted.tolist() == [1]
+    assert known.after_moves([move(2, "0.2", "0.0")]).doubted.tolist() == [1, 2]
+    assert Known.nothing(4).after_moves([move(1, "0.0", "0.1")]).left == {1: ("0.0",)}
 
 
 def test_whoever_did_harm_often_enough_is_left_out_of_averages():

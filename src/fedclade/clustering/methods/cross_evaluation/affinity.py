@@ -14,6 +14,7 @@ With misfit[k, m, c] of device k's images of class c under device m's model, wei
 likely. Where devices differ one by one, cuts come from their plain gains, see ``preference``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -92,6 +93,10 @@ class Affinity:
             tables[name] = table
         doubted = contradicted(tables["signal"], tables["weight"], settings.contradiction, self.doubted)
         return Affinity(**tables, samples=known.samples, harm=harm, doubted=doubted)
+
+    def doubting(self, devices: Sequence[int]) -> "Affinity":
+        """With devices whose word does not count any more."""
+        return replace(self, doubted=self.doubted | np.isin(np.arange(len(self.doubted)), devices))
 
     def harmful(self, settings: CrossEvaluationConfig = DEFAULTS) -> Bools:
         """Whose training makes things worse, again and again."""

@@ -1,11 +1,12 @@
 """What cross-evaluation remembers between rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from fedclade.clustering.method import Move
 from fedclade.clustering.methods.cross_evaluation.affinity import Affinity
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook
 from fedclade.config import CrossEvaluationConfig
@@ -24,6 +25,7 @@ class Known:
     one_by_one: bool = False  # devices differ one by one, not only by their groups
     promising: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # second child of a cluster's cut that paid
     best_help: float = 0.0  # the most good, in misfit, that a round with one's own kind would have done
+    left: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # the clusters that a device moved out of
 
     @classmethod
     def nothing(cls, devices: int) -> "Known":
@@ -53,6 +55,15 @@ class Known:
         others = {leaf: cut for leaf, cut in self.promising.items() if leaf != name}
         return replace(self, promising=others if second is None else {**others, name: tuple(second.tolist())})
 
+    def after_moves(self, moves: Sequence[Move]) -> "Known":
+        """With who left which cluster. Whoever goes back contradicts itself: its word does not count any more."""
+        left, back = dict(self.left), list[int]()
+        for move in moves:
+            before = left.get(move.device, ())
+            back += [move.device] * (move.to in before)
+            left[move.device] = (*before, str(move.evidence["from"]))
+        return replace(self, left=left, affinity=self.affinity and self.affinity.doubting(back))
+
     def without_harm(self, devices: Ints, settings: CrossEvaluationConfig) -> Ints:
         """Whose updates are averaged: those whose training does not harm everybody else, again and again."""
         return devices if self.affinity is None else devices[~self.affinity.harmful(settings)[devices]]
@@ -73,6 +84,7 @@ class Known:
             "one_by_one": self.one_by_one,
             "promising": {name: list(second) for name, second in self.promising.items()},
             "best_help": self.best_help,
+            "left": {str(device): list(names) for device, names in self.left.items()},
         }, tables
 
     @classmethod
@@ -82,7 +94,8 @@ class Known:
         losses = np.array([np.nan if loss is None else loss for loss in facts["losses"]], dtype=np.float64)
         affinity = Affinity(**arrays) if arrays else None
         promising = {name: tuple(second) for name, second in facts["promising"].items()}
-        return cls(losses, outlooks, affinity, facts["one_by_one"], promising, facts["best_help"])
+        left = {int(device): tuple(names) for device, names in facts["left"].items()}
+        return cls(losses, outlooks, affinity, facts["one_by_one"], promising, facts["best_help"], left)
 
 
 def known_of(state: State) -> Known:

@@ -36,6 +36,7 @@ def reviewed(
         moves = served_better(state, doubted, settings, talk)
     else:
         moves = replaced(state.tree, state.models, heard, doubted, settings, talk)
+        known = known.after_moves(moves)
     tree = state.tree
     for move in moves:
         tree = moved(tree, move)
