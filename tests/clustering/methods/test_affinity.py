@@ -197,6 +197,13 @@ def test_what_a_device_says_of_its_own_model_does_not_clear_it_of_harm(seed):
     assert harm(effects(np.random.default_rng(seed), gains)) == [3]
 
 
+@given(SEEDS, st.integers(5, 12))
+def test_a_device_whom_all_others_harm_does_not_hide_its_own_harm(seed, devices):
+    gains = np.full((devices, devices), 0.05)
+    gains[:, 3], gains[3] = -0.5, -5.0
+    assert harm(effects(np.random.default_rng(seed), gains, noise=0.005)) == [3]
+
+
 @given(SEEDS)
 def test_nothing_is_known_of_harm_when_nobodys_training_helps_any_more(seed):
     rng, everybody = np.random.default_rng(seed), np.arange(8)

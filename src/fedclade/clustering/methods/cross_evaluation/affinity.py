@@ -166,20 +166,23 @@ def harmful(survey: Survey, theirs: Ints, others: Bools, settings: CrossEvaluati
     """Whose training makes things worse, compared with the model all started from (the survey's last one).
 
     For next to everyone asked, in the classes both hold, and half as much as others make them better (the device with
-    two fifths of all above it: half of them may be hostile). A device of its own kind does so too, until it is in a
-    cluster of its kind. None: training does not help others any more, so there is nothing to compare with.
+    two fifths of all above it: half of them may be hostile). What a device's training does is what the median device
+    says of it: one whom all others harm, as it is of another kind, cannot make all of them look harmful. A device of
+    its own kind does so too, until it is in a cluster of its kind. None: training does not help others any more, so
+    there is nothing to compare with.
     """
     weights = _in_common(survey, theirs, others)
     mass = weights.sum(axis=2)
     gains = (weights * (survey.misfit[:, -1:] - survey.misfit[:, :-1])).sum(axis=2)
     asked = (mass > 0).sum(axis=0)
     gaining = (gains > 0).sum(axis=0) / np.maximum(asked, 1)
-    mean = gains.sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-9)
-    usual = float(np.quantile(mean, settings.harm_quantile))
+    said = np.where((mass > 0) | (asked == 0), gains / np.where(mass > 0, mass, 1.0), np.nan)
+    middle = np.nanmedian(said, axis=0)
+    usual = float(np.quantile(middle, settings.harm_quantile))
     if usual <= 0:
         return None
     few, enough = gaining <= settings.harm_gainers, asked >= settings.harm_asked
-    return np.asarray(few & (mean < -usual / 2) & enough)
+    return np.asarray(few & (middle < -usual / 2) & enough)
 
 
 def helpful(survey: Survey, theirs: Ints, others: Bools) -> Bools:
