@@ -152,8 +152,9 @@ class CrossEvaluationConfig(Section):
         0.05,
         ge=0,
         lt=1,
-        description="share of those asked, at most, whom a harmful device's training helps, as they say; 0.25 where a "
-        "fifth may lie: then a group that small is left out, too, until it is split off",
+        description="share of those asked, at most, whom a harmful device's training helps, as they say; devices whose "
+        "answers do not count are not among them; with a larger share a group that small is left out, too, until it "
+        "is split off",
     )
     harm_asked: int = Field(4, ge=1, description="devices asked, at least, before one is called harmful")
     harm_surveys: int = Field(
