@@ -1,7 +1,10 @@
 """Every engine is held to the plain one: same batches, same updates but for the last bits, for any devices."""
 
+import io
+import json
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +19,7 @@ from fedclade.core.errors import Interrupted
 from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
+from fedclade.fleet.simulated import worker
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
 from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
@@ -196,6 +200,13 @@ def test_a_killed_worker_is_replaced_and_its_device_trained_again_to_the_same_by
         trainer.close()
     np.testing.assert_array_equal(after, before)
     assert trainer.incidents == ["a worker process died (exit code -9) and was replaced"] * 2
+
+
+@pytest.mark.parametrize("first", ["", json.dumps({"arrays": {"order": {"path": "/proc/0/fd/9"}}}) + "\n"])
+def test_a_worker_whose_server_died_before_it_was_ready_ends_without_a_word(first, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(first))
+    worker.main()
 
 
 @pytest.mark.slow

@@ -24,8 +24,14 @@ from fedclade.fleet.updates import attach
 def main() -> None:
     """Serve tasks until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the server decides what it means
-    setup = json.loads(sys.stdin.readline())
-    arrays = {name: attach(shared) for name, shared in setup["arrays"].items()}
+    first = sys.stdin.readline()
+    if not first:
+        return  # the server is gone
+    setup = json.loads(first)
+    try:
+        arrays = {name: attach(shared) for name, shared in setup["arrays"].items()}
+    except FileNotFoundError:
+        return  # the server is gone, and its memory with it
     train, validation, test = Lists(arrays["order"], arrays["ends"]).in_parts(3)
     population = Population(
         images=arrays["images"],
