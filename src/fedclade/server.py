@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedclade.aggregation import aggregate
-from fedclade.clustering.method import Decisions, Method, averaged, events_of, rearranged, regrouped
+from fedclade.aggregation import aggregate, optimised
+from fedclade.clustering.method import Decisions, Method, averaged, events_of, rearranged, regrouped, with_comparison
 from fedclade.clustering.recent import Memory, cluster_norms
 from fedclade.clustering.screen import too_large
 from fedclade.config import Config
@@ -17,7 +17,7 @@ from fedclade.core.arrays import Ints
 from fedclade.core.links import Links
 from fedclade.core.objective import unchanged
 from fedclade.core.records import ClusterRecord, EvaluationRecord, Event, RoundRecord, Verdict
-from fedclade.core.state import State
+from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
 from fedclade.core.tree import ROOT, Node, Tree
 from fedclade.core.updates import HeldUpdates
@@ -134,9 +134,7 @@ class Server:
             return state, [], Cost.nothing(state.devices)
         with self.stopwatch.measure("clustering"):
             decided = self.method.before_training(state, devices, fleet)
-        after = regrouped(state, decided)
-        if state.tree.nodes[ROOT].split is None and after.tree.nodes[ROOT].split is not None:
-            after = replace(after, conventional=after.models[ROOT])
+        after = with_comparison(state, regrouped(state, decided))
         cost = decided.cost or Cost.nothing(state.devices)
         return rearranged(after, decided), events_of(state, decided, devices), cost
 
@@ -195,7 +193,9 @@ class Server:
         sound = everyone[np.isfinite(updates.norms(everyone))]
         weights = after.samples[sound] / max(1, after.samples[sound].sum())
         move = aggregate(updates, sound, np.zeros_like(sound), weights, self.config.aggregation)[0]
-        return replace(after, conventional=np.asarray(before.conventional + move, dtype=np.float32))
+        step, remembered = optimised(move, before.moments.get(CONVENTIONAL), self.config.aggregation)
+        moments = after.moments if remembered is None else {**after.moments, CONVENTIONAL: remembered}
+        return replace(after, conventional=np.asarray(before.conventional + step, np.float32), moments=moments)
 
     # -------------------------------------------------------------------------------- the record
 

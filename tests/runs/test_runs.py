@@ -223,6 +223,12 @@ def test_a_folder_may_have_any_name(tmp_path):
 
 # Tried in round 2 and split in round 3; children are tried in round 5.
 AUTOMATIC = ("clustering.method=cross-evaluation", "run.rounds=6")
+FEDOPT = (
+    "aggregation.optimiser=yogi",
+    "aggregation.optimiser_rate=0.1",
+    "clustering.min_cluster_size=2",
+    "run.rounds=4",
+)
 
 
 @pytest.mark.parametrize("overrides", [(), AUTOMATIC], ids=["fixed", "auto"])
@@ -239,7 +245,7 @@ def test_a_run_interrupted_anywhere_and_resumed_ends_the_same_to_the_byte(overri
     assert call > 4
 
 
-@pytest.mark.parametrize("overrides", [(), AUTOMATIC], ids=["fixed", "auto"])
+@pytest.mark.parametrize("overrides", [(), AUTOMATIC, FEDOPT], ids=["fixed", "auto", "fedopt"])
 def test_a_run_interrupted_after_every_round_ends_the_same_to_the_byte_and_row(overrides, tmp_path):
     uninterrupted, done = tiny(*overrides).run(tmp_path / "whole"), []
     go_on = tiny(*overrides, stop_requested=lambda: bool(done)).run

@@ -10,12 +10,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedclade.aggregation import aggregate
+from fedclade.aggregation import aggregate, optimised
 from fedclade.clustering.trust import unheard
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
 from fedclade.core.records import Event
-from fedclade.core.state import State
+from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.tree import ROOT, Tree
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Respondents
 from fedclade.fleet.questions import Question
@@ -211,8 +211,11 @@ class Conversation:
 
 
 def regrouped(state: State, decided: Decisions) -> State:
-    """With clusters stopped, open again and split; a child's model is its parent's for now, or the method's own."""
-    tree, models = state.tree, {**state.models, **decided.models}
+    """With clusters stopped, open again and split; a child's model is its parent's for now, or the method's own.
+
+    A child also inherits what the optimiser remembers of its parent's model, which it goes on from.
+    """
+    tree, models, moments = state.tree, {**state.models, **decided.models}, dict(state.moments)
     for name in decided.stops:
         tree = tree.with_stop(name, state.round)
     for name in decided.reopens:
@@ -220,14 +223,25 @@ def regrouped(state: State, decided: Decisions) -> State:
     for split in decided.splits:
         parts = [part.tolist() for part in split.parts]
         tree = tree.split(split.node, parts, state.round, state.seconds + split.seconds, split.evidence)
-        models |= {child: models.get(child, models[split.node]) for child in tree.nodes[split.node].children}
-    return replace(state, tree=tree, models=models, method=decided.method)
+        children = tree.nodes[split.node].children
+        if split.node in moments:
+            moments |= {child: moments[split.node] for child in children if child not in models}
+        models |= {child: models.get(child, models[split.node]) for child in children}
+    return replace(state, tree=tree, models=models, moments=moments, method=decided.method)
+
+
+def with_comparison(before: State, after: State) -> State:
+    """With the one-model comparison begun, where the first split has just been made: from how the root stands."""
+    if before.tree.nodes[ROOT].split is not None or after.tree.nodes[ROOT].split is None:
+        return after
+    moments = {**after.moments, CONVENTIONAL: after.moments[ROOT]} if ROOT in after.moments else after.moments
+    return replace(after, conventional=after.models[ROOT], moments=moments)
 
 
 def averaged(before: State, after: State, arrival: Arrival, left_out: Ints, config: Config) -> State:
     """With every cluster's model moved by the fresh updates of its members, weighted by D_k (line 16).
 
-    That is the mean; ``aggregation.rule`` may name another rule.
+    That is the mean; ``aggregation.rule`` may name another rule, and ``aggregation.optimiser`` make a step of it.
     ``before`` has the clusters as they trained, ``after`` as they are now. A cluster that was just split is averaged
     once more as a whole, beside its children. With ``after_stop = "cover"``, an update to a cluster that had stopped
     counts by its share of all the cluster's data, so that the few devices that go on do not drag its model along.
@@ -238,17 +252,22 @@ def averaged(before: State, after: State, arrival: Arrival, left_out: Ints, conf
     held = {leaf.name for leaf in leaves if holding and leaf.stopped_round is not None}
     parents = [leaf.name for leaf in leaves]
     children = [child for name in parents for child in after.tree.nodes[name].children]
-    models = {**after.models}
+    models, moments = {**after.models}, {**after.moments}
     for names in (parents, children):
-        models |= _moved(after, names, arrival, heard, held, config)
-    first_split = before.tree.nodes[ROOT].split is None and after.tree.nodes[ROOT].split is not None
-    return replace(after, models=models, conventional=models[ROOT] if first_split else after.conventional)
+        moved, remembered = _moved(after, names, arrival, heard, held, config)
+        models, moments = models | moved, moments | remembered
+    averages = with_comparison(before, replace(after, models=models, moments=moments))
+    used = {CONVENTIONAL, *(leaf.name for leaf in after.tree.leaves())}
+    return replace(averages, moments={name: known for name, known in averages.moments.items() if name in used})
 
 
 def _moved(
     state: State, names: list[str], arrival: Arrival, heard: Ints, held: set[str], config: Config
-) -> dict[str, Singles]:
-    """The models of some clusters that share no device, each moved by its members' updates."""
+) -> tuple[dict[str, Singles], dict[str, Singles]]:
+    """The models of some clusters that share no device, each moved by its members' updates; and the new moments.
+
+    An optimiser is told the mean update, and the model moves by as much of its step as the devices count for.
+    """
     group, weight = np.full(state.devices, -1), np.zeros(state.devices)
     for row, name in enumerate(names):
         members = state.tree.members(name)
@@ -257,14 +276,24 @@ def _moved(
         weight[mine] = state.samples[mine] / max(1, state.samples[members if name in held else mine].sum())
     devices = np.flatnonzero(group >= 0)
     if len(devices) == 0:
-        return {}
+        return {}, {}
     moves = aggregate(arrival.updates, devices, group[devices], weight[devices], config.aggregation)
-    return {names[row]: np.asarray(state.models[names[row]] + move, dtype=np.float32) for row, move in moves.items()}
+    if config.aggregation.optimiser == "none":
+        return {names[row]: np.asarray(state.models[names[row]] + move, np.float32) for row, move in moves.items()}, {}
+    models, moments = dict[str, Singles](), dict[str, Singles]()
+    for row, move in moves.items():
+        name, share = names[row], np.float32(weight[group == row].sum())
+        if share == 0:  # devices without data
+            continue
+        step, remembered = optimised(move / share, state.moments.get(name), config.aggregation)
+        models[name] = np.asarray(state.models[name] + share * step, dtype=np.float32)
+        moments |= {} if remembered is None else {name: remembered}
+    return models, moments
 
 
 def rearranged(state: State, decided: Decisions) -> State:
     """With devices moved and clusters merged."""
-    tree, models = state.tree, dict(state.models)
+    tree, models, moments = state.tree, dict(state.models), dict(state.moments)
     plain = [step for step in decided.moves if isinstance(step, Move) and not step.closing]
     if len(plain) == len(decided.moves):  # of many devices, all at once
         return replace(state, tree=tree.moved({step.device: step.to for step in plain}))
@@ -273,8 +302,10 @@ def rearranged(state: State, decided: Decisions) -> State:
             tree = moved(tree, step)
         else:
             models[step.into] = merged_model(tree, models, step, state.samples)
+            if {step.into, step.node} <= moments.keys():
+                moments[step.into] = merged_model(tree, moments, step, state.samples)
             tree = tree.merge(step.node, step.into)
-    return replace(state, tree=tree, models=models)
+    return replace(state, tree=tree, models=models, moments=moments)
 
 
 def moved(tree: Tree, move: Move) -> Tree:

@@ -573,6 +573,19 @@ class AggregationConfig(Section):
         description="mean (weighted by data), or a rule that a few hostile devices cannot move far: median, "
         "trimmed-mean (of each coordinate), krum, multi-krum, geometric-median; or 'package.module:function'",
     )
+    optimiser: Literal["none", "momentum", "adagrad", "adam", "yogi"] = Field(
+        "none",
+        description="FedOpt: what the server makes of the aggregated update, with a memory for each cluster's model; "
+        "none: the model moves by the update itself (FedAvg)",
+    )
+    optimiser_rate: float | None = Field(
+        None, gt=0, description="the optimiser's step size (η of the server); unset: 1 with momentum, else 0.01"
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="how much of the mean of past updates the optimiser keeps (β1)")
+    beta2: float = Field(0.99, ge=0, lt=1, description="how much of the mean of their squares adam and yogi keep (β2)")
+    tau: float = Field(
+        1e-3, gt=0, description="added to the root of that mean: the smaller, the more adaptive the optimiser (τ)"
+    )
     hostile_share: float = Field(
         0.2,
         ge=0,
@@ -596,6 +609,11 @@ class AggregationConfig(Section):
     absurd_telling: int = Field(
         2, ge=1, description="of devices heard before, at least, to tell what is usual without the others"
     )
+
+    @property
+    def rate(self) -> float:
+        """What ``optimiser_rate`` comes to."""
+        return self.optimiser_rate or (1.0 if self.optimiser == "momentum" else 0.01)
 
 
 class AttackConfig(Section):
@@ -790,6 +808,10 @@ class Config(Section):
             )
         if self.model.local and self.population.redraw:
             raise Complaint("model.local", list(self.model.local), "is not for devices that share images (redraw)")
+        if self.aggregation.optimiser != "none" and self.clustering.method == "fesem":
+            raise Complaint(
+                "aggregation.optimiser", self.aggregation.optimiser, "fesem sets models to means of weights: no step"
+            )
         if self.population.partition == "writer" and self.incongruence.kind == "disjoint-classes":
             raise Complaint(
                 "incongruence.kind",

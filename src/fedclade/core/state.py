@@ -47,6 +47,7 @@ class State:
     uplink_bits: float = 0.0  # sent by the devices so far: updates, and answers of some size
     losses: Floats | None = None  # what each device last told of its training loss, NaN where nothing; None: not asked
     best: Mapping[str, Best] = field(default_factory=dict)  # of every cluster: its model of the best round
+    moments: Mapping[str, Singles] = field(default_factory=dict)  # of each cluster's model: its optimiser's memory
     kept: Singles | None = None  # devices × numbers: tensors that stay on each device (model.local); None: none do
 
     @property

@@ -123,6 +123,7 @@ def _tensors(state: State) -> dict[str, np.ndarray]:
     tensors: dict[str, np.ndarray] = {f"model/{name}": model for name, model in state.models.items()}
     tensors |= {"memory": state.memory.rows(remembered), "remembered": remembered}
     tensors |= {f"{BEST}/{name}": best.model for name, best in state.best.items()}
+    tensors |= {f"moments/{name}": known for name, known in state.moments.items()}
     if state.conventional is not None:
         tensors["conventional"] = state.conventional
     if state.kept is not None:
@@ -171,6 +172,7 @@ def _state(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray], load_met
         tree=Tree.from_json(facts["tree"], len(facts["last_heard"])),
         models=_named(tensors, "model/"),
         conventional=tensors.get("conventional"),
+        moments=_named(tensors, "moments/"),
         kept=tensors.get("kept"),
         memory=HeldUpdates.of(tensors["remembered"], tensors["memory"]),
         energy_joules=np.array(facts["energy_joules"]),

@@ -140,6 +140,7 @@ def _require_strong_convexity(config: Config) -> None:
         ("training.weight_decay", training.weight_decay, "greater than 0", training.weight_decay == 0),
         ("training.momentum", training.momentum, "0.0", training.momentum != 0),
         ("training.proximal", training.proximal, "0.0", training.proximal != 0),
+        ("aggregation.optimiser", config.aggregation.optimiser, "none", config.aggregation.optimiser != "none"),
         ("clustering.method", config.clustering.method, "one that splits", config.clustering.method == "none"),
     ]
     for field, value, right, is_wrong in wrong:

@@ -8,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Singles
+from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed, generator
 from fedclade.data import Population
 from fedclade.fleet.simulated.kernels.batched import DenseStack
@@ -27,6 +28,8 @@ class Local(Net):
         super().__init__(config, population, step)
         self.config, self._refit_from = config.training, config.refit_from
         self._trained = sum(parameter.numel() for parameter in self._module.parameters())  # buffers follow them
+        if self._trained < len(self.initial):
+            _refuse_steps_through_buffers(config)
         self._least_batch = 2 if any(isinstance(layer, _BatchNorm) for layer in self._module.modules()) else 1
         dense = self._device.type == "cpu" and DenseStack.fits(self._module)
         training = config.training
@@ -128,3 +131,12 @@ class Local(Net):
         if momentum is not None:
             step = momentum.mul_(self.config.momentum).add_(step)
         self._weights.add_(step, alpha=-rate)
+
+
+def _refuse_steps_through_buffers(config: Config) -> None:
+    """A running mean or variance, as batch norm has them, can be averaged; a step of an optimiser would break it."""
+    if config.aggregation.optimiser != "none":
+        raise UserError(
+            f'aggregation.optimiser = "{config.aggregation.optimiser}": is for models without buffers, and '
+            f"{config.model.name} has some, as batch norm does"
+        )
