@@ -41,7 +41,7 @@ class PullingTrainer:
     def initial_model(self, variant=0):
         return np.full(self.parameters, variant, dtype=np.float32)
 
-    def train(self, round_, models, devices, model_of):
+    def train(self, round_, models, devices, model_of, steering=None):
         self.trained.append(devices.tolist())
         return np.float32(self.pull(round_)) * (self.targets[devices] - models[model_of])
 

@@ -164,7 +164,7 @@ class Server:
             participation=state.participation + counted,
             present_rounds=state.present_rounds + (1 if away is None else ~away),
             retry=arrival.lost,
-            kept=state.kept if arrival.kept is None else arrival.kept,
+            kept=state.kept if arrival.kept is None else arrival.kept_now,
         )
 
     def _carried_out(self, heard: State, decided: Decisions, arrival: Arrival) -> State:

@@ -33,7 +33,7 @@ from fedclade.data.given import given_name, source_of_devices
 from fedclade.data.poison import hostile_devices, poisoned
 from fedclade.edge import Edge, SimulatedEdge, plausibility
 from fedclade.fleet.attacks import HostileTrainer, LyingFleet
-from fedclade.fleet.evaluation import evaluated, models_by_devices, tuned_score
+from fedclade.fleet.evaluation import evaluated, models_by_devices, personal_score, tuned_score
 from fedclade.fleet.fleet import Fleet, held
 from fedclade.fleet.simulated.drifting import DriftingTrainer
 from fedclade.fleet.simulated.fleet import SimulatedFleet
@@ -193,6 +193,7 @@ def _result(parts: Parts, state: State, why: str, following: Following | None) -
         outcome=replace(
             _outcome(parts, state, replace(seen, conventional_score=of_model[CONVENTIONAL]), of_model),
             drift=following,
+            personal_score=personal_score(fleet, state) if parts.config.training.ditto else None,
             tuned_score=tuned_score(fleet, state, parts.config.run.fine_tune),
         ),
         ended_by=why,
@@ -208,7 +209,9 @@ def _tensors(parts: Parts, state: State, models: Mapping[str, Singles]) -> dict[
     """Every model as named arrays. What stays on devices is in a file of its own, and in a model its members' mean."""
     fleet, kept, patterns = parts.server.fleet, state.kept, parts.config.model.local
     found = {name: fleet.named_tensors(model) for name, model in models.items()}
-    if kept is None:
+    if kept is not None and parts.config.training.ditto:
+        return {**found, LOCAL: kept_tensors(found[ROOT], ("*",), kept)}
+    if kept is None or not patterns:
         return found
     own = kept_tensors(found[ROOT], patterns, kept)
     for name, tensors in found.items():
@@ -429,11 +432,11 @@ class Experiment:
         return PlannedRound(
             round_,
             links,
-            links.compute_seconds / (config.training.epochs * samples),
+            links.compute_seconds / (config.training.passes * samples),
             edge.positions(round_),
             mine,
-            edge.model_bits,
-            plausibility(links, edge.model_bits),
+            edge.upload_bits,
+            plausibility(links, edge.upload_bits),
             check_plan(
                 mine.timeline,
                 edge.subchannels,

@@ -164,6 +164,13 @@ def test_a_pattern_that_chooses_no_tensor_is_told_before_anybody_trains(tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("setting", [{"training.scaffold": True}, {"training.ditto": 1.0}])
+def test_what_only_simulated_devices_can_keep_is_refused_before_anybody_trains(setting, tmp_path):
+    settings = {**SETTINGS, **setting, "out": str(tmp_path / "run")}
+    assert "is for simulated devices only" in error_line(deploy, grid_of(), settings)
+    assert not (tmp_path / "run").exists()
+
+
 def fleet_on(grid: FakeGrid) -> DeployedFleet:
     """Before any round."""
     config = config_of({**SETTINGS, **CROSS_EVALUATION})

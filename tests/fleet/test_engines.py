@@ -29,6 +29,7 @@ from fedclade.fleet.simulated.kernels.targets import Classes, Numbers
 from fedclade.fleet.simulated.looks import parts_of
 from fedclade.fleet.simulated.net import LOOK_BATCH
 from fedclade.fleet.simulated.pool import WorkersTrainer
+from fedclade.fleet.simulated.trainer import Steering
 from tiny_runs import outcome, tiny
 
 SIDE = 16  # the smallest image the small convolutional net takes
@@ -67,14 +68,18 @@ def settings_of(model: str, **training: object):
     )
 
 
-def updates(engine: Engine, plan, population: Population, round_: int = 3, nudge: float = 0.0) -> np.ndarray:
+def updates(
+    engine: Engine, plan, population: Population, round_: int = 3, nudge: float = 0.0, steered: bool = False
+) -> np.ndarray:
     trainer = build_trainer(engine, plan, population)
     start = trainer.initial_model()
     start = start + np.float32(nudge) * np.random.default_rng(0).normal(size=start.shape).astype(np.float32)
     models = np.stack([start, start * np.float32(0.5)])
     devices = np.arange(population.devices)
     try:
-        return trainer.train(round_, models, devices, devices % 2)
+        vectors = np.random.default_rng(1).normal(size=(len(devices), len(start))).astype(np.float32)
+        steering = Steering(0.1 * vectors, 0.5) if steered else None
+        return trainer.train(round_, models, devices, devices % 2, steering)
     finally:
         trainer.close()
 
@@ -93,19 +98,22 @@ ENGINES = [("cnn", "workers"), ("mlp", "workers"), ("mlp", "batched"), ("logisti
 
 @pytest.mark.parametrize(("model", "engine"), ENGINES)
 @settings(max_examples=15)
-@example(sizes=[25, 29], extras={"weight_decay": 0.01, "learning_rate_decay": 0.9})  # such a kink, for the cnn
+@example(
+    sizes=[25, 29], extras={"weight_decay": 0.01, "learning_rate_decay": 0.9}, steered=False
+)  # such a kink, for the cnn
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     extras=st.sampled_from(
         [{}, {"momentum": 0.9}, {"weight_decay": 0.01, "learning_rate_decay": 0.9}, {"proximal": 0.5}]
     ),
+    steered=st.booleans(),
 )
-def test_an_engine_gives_the_plain_engines_updates(model, engine, sizes, extras):
+def test_an_engine_gives_the_plain_engines_updates(model, engine, sizes, extras, steered):
     plan, population = settings_of(model, **extras), population_of(sizes)
-    found, alike = updates(Engine(engine, 1), plan, population), np.zeros(len(sizes), dtype=bool)
+    found, alike = updates(Engine(engine, 1), plan, population, steered=steered), np.zeros(len(sizes), dtype=bool)
     for nudge in (0.0, 1e-8, -1e-8, 3e-8, -3e-8):  # at a kink of the net rounding decides, in the plain engine, too
         if not alike.all():
-            alike |= close(found, updates(Engine("sequential", 1), plan, population, nudge=nudge))
+            alike |= close(found, updates(Engine("sequential", 1), plan, population, nudge=nudge, steered=steered))
     assert alike.all()
 
 

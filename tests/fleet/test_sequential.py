@@ -14,6 +14,7 @@ from fedclade.data import Population, populate
 from fedclade.fleet import questions
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated.sequential import SequentialTrainer
+from fedclade.fleet.simulated.trainer import Steering
 from fedclade.models import build_model
 
 SOURCE = image_set(60, classes=3, shape=(2, 8, 8), mean=(0.4, 0.6), std=(0.3, 0.2))
@@ -49,8 +50,11 @@ def seen(population: Population, positions: np.ndarray) -> tuple[torch.Tensor, t
     return torch.from_numpy(pixels.astype(np.float32)), torch.from_numpy(population.labels[positions])
 
 
-def update_by_hand(config: Config, population: Population, start: np.ndarray, round_: int, device: int) -> np.ndarray:
+def update_by_hand(
+    config: Config, population: Population, start: np.ndarray, round_: int, device: int, vector=0.0, proximal=None
+) -> np.ndarray:
     """What torch.optim.SGD makes of the same batches."""
+    proximal = config.training.proximal if proximal is None else proximal
     settings = config.training
     module = module_with(config, population, start)
     optimiser = torch.optim.SGD(
@@ -68,7 +72,7 @@ def update_by_hand(config: Config, population: Population, start: np.ndarray, ro
             optimiser.zero_grad()
             loss = nn.functional.cross_entropy(module(images[batch]), labels[batch])
             apart = nn.utils.parameters_to_vector(module.parameters()) - torch.from_numpy(start)
-            (loss + settings.proximal / 2 * (apart**2).sum()).backward()
+            (loss + proximal / 2 * (apart**2).sum() + (torch.as_tensor(vector) * apart).sum()).backward()
             optimiser.step()
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy() - start
 
@@ -103,6 +107,17 @@ def test_an_update_is_what_torchs_sgd_does_to_the_clusters_model(round_, trainin
         by_hand = update_by_hand(settings, population, models[model], round_, device)
         np.testing.assert_allclose(update, by_hand, rtol=1e-4, atol=1e-6)
         assert np.linalg.norm(by_hand) > 1e-3
+
+
+def test_steering_adds_a_vector_of_ones_own_to_every_gradient_and_sets_the_pull():
+    settings = plan(momentum=0.5, proximal=9.0)
+    trainer, population = trainer_of(settings)
+    models, devices, model_of = two_models(trainer), np.array([2, 0, 1]), np.array([0, 1, 1])
+    vectors = np.random.default_rng(0).normal(size=(3, trainer.parameters)).astype(np.float32)
+    updates = trainer.train(2, models, devices, model_of, Steering(vectors, 0.7))
+    for row, (device, model) in enumerate(zip(devices, model_of, strict=True)):
+        by_hand = update_by_hand(settings, population, models[model], 2, device, vectors[row], 0.7)
+        np.testing.assert_allclose(updates[row], by_hand, rtol=1e-4, atol=1e-6)
 
 
 def test_the_rate_falls_by_the_decay_every_round():

@@ -28,6 +28,7 @@ OUTCOME = Outcome(
     energy_joules=np.array([1.0, 2.0, 3.0, 4.0]),
     score=np.array([0.5, 0.7, 0.9, np.nan]),  # the last device is gone
     conventional_score=np.array([0.2, 0.3, 0.4, np.nan]),
+    personal_score=np.array([0.4, 0.6, 0.8, np.nan]),
     tuned_score=np.array([0.6, 0.8, 1.0, np.nan]),
     objective=Objective(
         1.2,
@@ -55,6 +56,8 @@ def test_every_metric_by_hand():
             "accuracy_mean": 0.7,
             "accuracy_tuned_mean": 0.8,
             "accuracy_tuned_min": 0.6,
+            "accuracy_personal_mean": 0.6,
+            "accuracy_personal_min": 0.4,
             "accuracy_error": None,  # everybody was evaluated
             "accuracy_max": 0.9,
             "accuracy_gap": 0.4,
@@ -80,7 +83,9 @@ def test_every_metric_by_hand():
 
 def test_what_does_not_exist_is_none():
     silent = {"score": np.full(4, np.nan), "objective": Objective(np.nan, {"0": np.inf}, {})}
-    told = summarise(replace(OUTCOME, planted=None, tuned_score=None, tree=Tree.planted(4), **silent))
+    told = summarise(
+        replace(OUTCOME, planted=None, personal_score=None, tuned_score=None, tree=Tree.planted(4), **silent)
+    )
     nothing = {name for name, value in told.items() if value is None}
     assert {name for name in nothing if "accuracy" not in name and "r2" not in name} == {
         "adjusted_rand_index",

@@ -132,7 +132,13 @@ def test_a_value_that_does_not_exist_is_null(tmp_path):
     nulls = {name for name, value in summary.items() if value is None}
     splits = {f"{which}_split_{unit}" for which in ("first", "last") for unit in ("round", "seconds")}
     drift = {f"drift_{what}" for what in ("devices", "followed", "rounds", "accuracy_lost")}
-    tuned = {"accuracy_tuned_mean", "accuracy_tuned_min", "accuracy_error"}  # not asked for, and no sample
+    tuned = {
+        "accuracy_tuned_mean",
+        "accuracy_tuned_min",
+        "accuracy_error",
+        "accuracy_personal_mean",
+        "accuracy_personal_min",
+    }  # not asked for, and no sample
     assert nulls == {"adjusted_rand_index", *tuned, *splits, *drift, *(name for name in summary if "r2" in name)}
     assert summary["accuracy_mean"] == summary["conventional_accuracy_mean"]
 
@@ -229,6 +235,7 @@ FEDOPT = (
     "clustering.min_cluster_size=2",
     "run.rounds=4",
 )
+SCAFFOLD, DITTO = ("training.scaffold=true", "clustering.method=oracle"), ("training.ditto=0.5",)
 
 
 @pytest.mark.parametrize("overrides", [(), AUTOMATIC], ids=["fixed", "auto"])
@@ -245,7 +252,9 @@ def test_a_run_interrupted_anywhere_and_resumed_ends_the_same_to_the_byte(overri
     assert call > 4
 
 
-@pytest.mark.parametrize("overrides", [(), AUTOMATIC, FEDOPT], ids=["fixed", "auto", "fedopt"])
+@pytest.mark.parametrize(
+    "overrides", [(), AUTOMATIC, FEDOPT, SCAFFOLD, DITTO], ids=["fixed", "auto", "fedopt", "scaffold", "ditto"]
+)
 def test_a_run_interrupted_after_every_round_ends_the_same_to_the_byte_and_row(overrides, tmp_path):
     uninterrupted, done = tiny(*overrides).run(tmp_path / "whole"), []
     go_on = tiny(*overrides, stop_requested=lambda: bool(done)).run

@@ -260,7 +260,17 @@ class TrainingConfig(Section):
         ge=0,
         le=1,
         description="share of the rounds, the last ones, in which cross-evaluation decides nothing any more, and "
-        "devices train on what they held out for its questions, too; 0: never",
+        "devices train on what they held out for its questions, too; 0: never, nor with SCAFFOLD",
+    )
+    scaffold: bool = Field(
+        False,
+        description="SCAFFOLD: control variates keep devices from drifting apart; twice the bits in either direction",
+    )
+    ditto: float = Field(
+        0.0,
+        ge=0,
+        description="Ditto: each device also trains a model of its own, which is drawn to its cluster's with this "
+        "weight (λ); its accuracy is told beside the other; 0: none",
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
     engine: Literal["auto", "sequential", "workers", "batched", "ray"] = Field(
@@ -277,6 +287,26 @@ class TrainingConfig(Section):
         description="updates of all devices that would take more are not kept: norms, sketches and sums are made in "
         "passing, and the little else that is asked for is trained again",
     )
+
+    def rate(self, round_: int) -> float:
+        """η in a round."""
+        return self.learning_rate * self.learning_rate_decay ** (round_ - 1)
+
+    @property
+    def passes(self) -> int:
+        """Times that a device goes through its data in a round: E, and as often again for a model of its own."""
+        return self.epochs * (2 if self.ditto else 1)
+
+    @property
+    def vectors(self) -> int:
+        """Vectors as long as a model that a device gets and sends in a round: with SCAFFOLD a control variate, too."""
+        return 2 if self.scaffold else 1
+
+    @model_validator(mode="after")
+    def _scaffold_fits(self) -> Self:
+        if self.scaffold and (self.momentum or self.proximal or self.ditto):
+            raise Complaint("scaffold", True, "is for plain SGD: leave momentum, proximal and ditto at 0")
+        return self
 
 
 class RayConfig(Section):
@@ -780,7 +810,8 @@ class Config(Section):
     @property
     def refit_from(self) -> int:
         """The first round in which devices train on what they held out, too; one that never comes where they do not."""
-        share = self.training.refit_share if self.clustering.method == "cross-evaluation" else 0.0
+        refits = self.clustering.method == "cross-evaluation" and not self.training.scaffold  # which counts D_k's steps
+        share = self.training.refit_share if refits else 0.0
         return self.run.rounds + 1 - int(share * self.run.rounds)
 
     @property
@@ -808,6 +839,9 @@ class Config(Section):
             )
         if self.model.local and self.population.redraw:
             raise Complaint("model.local", list(self.model.local), "is not for devices that share images (redraw)")
+        if self.model.local and (self.training.scaffold or self.training.ditto):
+            own = "scaffold" if self.training.scaffold else "ditto"
+            raise Complaint("model.local", list(self.model.local), f"cannot be had together with training.{own}")
         if self.aggregation.optimiser != "none" and self.clustering.method == "fesem":
             raise Complaint(
                 "aggregation.optimiser", self.aggregation.optimiser, "fesem sets models to means of weights: no step"

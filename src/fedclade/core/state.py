@@ -48,7 +48,7 @@ class State:
     losses: Floats | None = None  # what each device last told of its training loss, NaN where nothing; None: not asked
     best: Mapping[str, Best] = field(default_factory=dict)  # of every cluster: its model of the best round
     moments: Mapping[str, Singles] = field(default_factory=dict)  # of each cluster's model: its optimiser's memory
-    kept: Singles | None = None  # devices × numbers: tensors that stay on each device (model.local); None: none do
+    kept: Singles | None = None  # devices × numbers: what each device keeps for the next round; None: nothing
 
     @property
     def devices(self) -> int:

@@ -67,6 +67,10 @@ class Deployment:
     @cached_property
     def server(self) -> Server:
         """Algorithm 1. The method is told of no planted groups: more devices may come, and theirs are not known."""
+        training = self.config.training
+        if training.scaffold or training.ditto:
+            own = "scaffold" if training.scaffold else "ditto"
+            raise UserError(f"training.{own}: is for simulated devices only; real ones keep no vectors for it")
         if (
             self.config.model.local
         ):  # devices choose the tensors; a pattern that chooses none is told before anybody trains

@@ -51,12 +51,13 @@ class SimulatedEdge:
         self._config, self._seed = edge, seed
         self.subchannels = edge.subchannels
         self.model_bits = float(edge.bits_per_parameter * parameters)
+        self.upload_bits = config.training.vectors * self.model_bits
         self.devices = draw_devices(edge, count, seed)
         self._presence = Presence(edge, count, seed)
         amounts = {1: samples} | dict(later or {})
-        epochs = config.training.epochs
+        passes = config.training.passes
         self._cycles_from = {
-            first: latency.compute_cycles(edge, epochs, amount, bits_per_sample) for first, amount in amounts.items()
+            first: latency.compute_cycles(edge, passes, amount, bits_per_sample) for first, amount in amounts.items()
         }
         self._channel: channel.Channel = channel.DrawnChannel(edge, self.devices.distance_m, seed)
         if edge.trace is not None:
@@ -83,7 +84,7 @@ class SimulatedEdge:
         mean_snr = channel.signal_to_noise(devices.power_w, seen.gain, channel.noise_watts(edge))
         snr = np.where(away, 0.0, mean_snr * seen.fading)
         rate = channel.rate_bps(edge, snr)
-        upload = latency.upload_seconds(self.model_bits, rate)
+        upload = latency.upload_seconds(self.upload_bits, rate)
         return Links(
             snr=snr,
             rate_bps=rate,
@@ -114,7 +115,7 @@ class SimulatedEdge:
         """
         edge = self._config
         loudest, softest = (
-            latency.upload_seconds(self.model_bits, channel.rate_bps(edge, snr * (watts / devices.power_w)))
+            latency.upload_seconds(self.upload_bits, channel.rate_bps(edge, snr * (watts / devices.power_w)))
             for watts in dbm_to_watts(np.array([edge.power_max_dbm, edge.power_min_dbm]))
         )
         if self._traced is not None and self._traced.tells_speed:
@@ -132,7 +133,7 @@ class SimulatedEdge:
             power_w=power_w,
             noise_w=noise_w,
             noise_w_per_hz=noise_w_per_hz,
-            model_bits=self.model_bits,
+            model_bits=self.upload_bits,
             bits_per_nat=1.0 / math.log(2.0) if edge.logarithm == "log2" else 1.0,
             power_min_w=quietest,
             power_max_w=loudest,

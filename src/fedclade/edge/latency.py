@@ -16,9 +16,9 @@ def cycles_per_sample(edge: EdgeConfig, bits_per_sample: int) -> float:
     return edge.cycles * (bits_per_sample if edge.cycles_per == "bit" else 1)
 
 
-def compute_cycles(edge: EdgeConfig, epochs: int, samples: Ints, bits_per_sample: int) -> Floats:
-    """E · φ · D_k."""
-    return np.asarray(epochs * cycles_per_sample(edge, bits_per_sample) * samples, dtype=np.float64)
+def compute_cycles(edge: EdgeConfig, passes: int, samples: Ints, bits_per_sample: int) -> Floats:
+    """E · φ · D_k; twice as much where E epochs are trained twice."""
+    return np.asarray(passes * cycles_per_sample(edge, bits_per_sample) * samples, dtype=np.float64)
 
 
 def compute_seconds(cycles: Floats, cpu_hz: Floats) -> Floats:

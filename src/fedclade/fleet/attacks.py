@@ -20,7 +20,7 @@ from fedclade.fleet.answers import CutOpinion, Evaluation, Paired, Survey
 from fedclade.fleet.around import AroundFleet
 from fedclade.fleet.fleet import Answers, Fleet
 from fedclade.fleet.questions import Examiner, Question
-from fedclade.fleet.simulated.trainer import Trainer
+from fedclade.fleet.simulated.trainer import Steering, Trainer
 
 HUGE = 100.0
 INNER_PRODUCT = 3.0  # how many times the mean of all updates "inner-product" takes back
@@ -125,9 +125,11 @@ class HostileTrainer:
         """w0."""
         return self._honest.initial_model(variant)
 
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, as it says."""
-        updates = self._honest.train(round_, models, devices, model_of)
+        updates = self._honest.train(round_, models, devices, model_of, steering)
         spoil, bad = SPOILS.get(self._attack.kind), np.isin(devices, self.hostile)
         if spoil is None:
             return updates

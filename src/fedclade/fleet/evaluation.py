@@ -73,6 +73,12 @@ def tuned_score(fleet: Fleet, state: State, times: int) -> Floats | None:
     return fleet.ask(Evaluate(models, everyone, everyone)).value.score if times else None
 
 
+def personal_score(fleet: Fleet, state: State) -> Floats | None:
+    """Test accuracy of every device under the personal model that it keeps; None where it keeps none."""
+    everyone = np.arange(state.devices)
+    return None if state.kept is None else fleet.ask(Evaluate(state.kept, everyone, everyone)).value.score
+
+
 def models_by_devices(fleet: Fleet, state: State, config: RunConfig) -> tuple[list[str], Floats]:
     """Score of every model of the tree, and of the conventional one, on every device; NaN: not asked."""
     names = sorted(state.models)

@@ -66,12 +66,22 @@ class Arrival:
     failed: Mapping[int, Trouble] = field(default_factory=dict)  # why a device missed the round, where that is known
     rejected: Mapping[int, str] = field(default_factory=dict)  # devices whose update cannot be used, and why
     incidents: tuple[str, ...] = ()  # what went wrong on the way and was mended
-    kept: Singles | None = None  # devices × numbers: what stays on each device (model.local); None: nothing does
+    kept: Singles | None = None  # devices × numbers: what each device keeps for the next round; None: nothing
+    kept_before: Singles | None = None  # what it kept before, where that changes only with an upload that is used
 
     @property
     def heard(self) -> Ints:
         """Devices with a usable update, ascending."""
         return self.updates.devices
+
+    @property
+    def kept_now(self) -> Singles | None:
+        """What each device keeps when all that was refused is known."""
+        if self.kept is None or self.kept_before is None:
+            return self.kept
+        now = self.kept_before.copy()
+        now[self.heard] = self.kept[self.heard]
+        return now
 
     def unsent(self) -> "Arrival":
         """The same where no model leaves its device: nothing but the computing costs time and energy."""

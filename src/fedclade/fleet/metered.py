@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedclade.config import TrainingConfig
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.links import Links
 from fedclade.edge import Edge
@@ -24,10 +25,11 @@ Answer = TypeVar("Answer")
 class Metered(AroundFleet):
     """A fleet in one round: its answers cost what the round's links and the devices' processors make of the work."""
 
-    def __init__(self, fleet: Fleet, edge: Edge, links: Links, samples: Ints, epochs: int) -> None:
+    def __init__(self, fleet: Fleet, edge: Edge, links: Links, samples: Ints, training: TrainingConfig) -> None:
         super().__init__(fleet)
         self._edge, self._links = edge, links
-        self._trained = epochs * np.maximum(1, samples)  # images that a round's training puts through the model
+        self._trained = training.passes * np.maximum(1, samples)  # images that a round's training puts through a model
+        self._upload_bits = training.vectors * edge.model_bits
 
     def ask(self, question: Question[Answer]) -> Answers[Answer]:
         """The answer, with its cost."""
@@ -48,7 +50,7 @@ class Metered(AroundFleet):
     def _uploaded(self, bits: Floats, ready: Floats) -> Cost:
         """What it costs to upload so many bits of each device: the time after the last one is ready to send, too."""
         sending = np.flatnonzero(bits)
-        part = bits[sending] / self._edge.model_bits  # of a model's upload
+        part = bits[sending] / self._upload_bits  # of a round's upload
         upload = part * self._links.upload_seconds[sending]
         makespan = plan_timeline(sending, ready[sending], upload, self._edge.subchannels, order="compute").makespan
         joules = np.zeros(len(bits))

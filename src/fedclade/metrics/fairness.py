@@ -71,6 +71,22 @@ def accuracy_tuned_min(outcome: Outcome) -> float | None:
     return None if outcome.tuned_score is None else float(outcome.known_score(which="tuned_score").min())
 
 
+@metric(
+    "accuracy_personal_mean", "mean device, own model (%)", scored="accuracy", factor=100, table="accuracy", figure=None
+)
+def accuracy_personal_mean(outcome: Outcome) -> float | None:
+    """Mean test accuracy of the devices under their personal models (training.ditto); none if they have none."""
+    return None if outcome.personal_score is None else float(outcome.known_score(which="personal_score").mean())
+
+
+@metric(
+    "accuracy_personal_min", "worst device, own model (%)", scored="accuracy", factor=100, table="accuracy", figure=None
+)
+def accuracy_personal_min(outcome: Outcome) -> float | None:
+    """Test accuracy of the worst-served device under their personal models (training.ditto)."""
+    return None if outcome.personal_score is None else float(outcome.known_score(which="personal_score").min())
+
+
 @metric("accuracy_error", "error of the mean (%)", scored="accuracy", factor=100, decimals=2, table=None, figure=None)
 def accuracy_error(outcome: Outcome) -> float | None:
     """Standard error of the mean accuracy, where only a sample of every cluster's devices was evaluated."""

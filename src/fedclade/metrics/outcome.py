@@ -32,6 +32,7 @@ class Outcome:
     score: Floats  # accuracy or R² of its cluster's model on its test data; NaN: it did not answer
     conventional_score: Floats  # the same of the one model for all
     scored: Score = ACCURACY  # which of the two it is
+    personal_score: Floats | None = None  # of the model that each device keeps for itself; None: nobody keeps one
     tuned_score: Floats | None = None  # after each device has trained its model on, alone; None: nobody did
     score_of: Mapping[str, Floats] = field(default_factory=dict)  # of every model; empty before the run's end
     drift: Following | None = None  # how devices whose data changed were followed; None before the run's end

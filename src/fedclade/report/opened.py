@@ -51,6 +51,7 @@ class OpenedRun(Run):
 
         It gives one score for every class, or the numbers, is in evaluation mode, and tells its shapes as ``.card``.
         Where tensors stay on the devices (``model.local``), it has those of a ``device``, or else their members' mean.
+        With personal models (``training.ditto``), that of a ``device`` is its own.
         """
         from fedclade.models._trained import ModelCard, TrainedModel
 

@@ -140,6 +140,8 @@ def _require_strong_convexity(config: Config) -> None:
         ("training.weight_decay", training.weight_decay, "greater than 0", training.weight_decay == 0),
         ("training.momentum", training.momentum, "0.0", training.momentum != 0),
         ("training.proximal", training.proximal, "0.0", training.proximal != 0),
+        ("training.scaffold", training.scaffold, "false", training.scaffold),
+        ("training.ditto", training.ditto, "0.0", training.ditto != 0),
         ("aggregation.optimiser", config.aggregation.optimiser, "none", config.aggregation.optimiser != "none"),
         ("clustering.method", config.clustering.method, "one that splits", config.clustering.method == "none"),
     ]
@@ -285,11 +287,11 @@ class _Check:
         rounds = np.array([r for r in sorted(self.kept) if start <= r <= end])
         models = [self.kept[r].one_model if model == ONE_MODEL else self._serving(r, node) for r in rounds]
         first = float(((models[0] - optimum.model) ** 2).sum())
-        rates = np.array([self.trainer.rate(r) for r in range(start + 1, end + 1)])
+        rates = np.array([self.config.training.rate(r) for r in range(start + 1, end + 1)])
         bounds = [distance_bound(known, rates, first, form)[rounds - start] for form in ("theorem", "closing")]
         partly = rounds > self.whole_until.get(model, end)
         curve = _measure(problem, optimum, rounds, models, np.where(partly, np.nan, bounds), known.beta)
-        return ClusterBound(model, members, known, optimum.model, self.trainer.rate(start + 1), curve)
+        return ClusterBound(model, members, known, optimum.model, self.config.training.rate(start + 1), curve)
 
     def _serving(self, round_: int, node: str) -> Singles:
         """The model of a node in a round: its own, or before its birth that of the ancestor it then was part of."""
@@ -336,7 +338,7 @@ class _Check:
         members, start = self.tree.members(leaf), max(0, self.tree.nodes[leaf].born_round - 1)
         count = self.last - start
         allowed = min(1.0, 1 / (2 * problem.alpha * int(self.steps.max())))  # ζ1 ≥ 0 in either form
-        first_rate = min(STEEP * self.trainer.rate(start + 1), allowed)
+        first_rate = min(STEEP * self.config.training.rate(start + 1), allowed)
         rates = harmonic_rates(first_rate, count, HALF_AFTER * self.last)
         weights = (self.samples[members] / self.samples[members].sum()).astype(np.float32)
         models, largest = [self._serving(start, leaf)], np.zeros(len(self.samples))

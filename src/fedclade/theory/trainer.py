@@ -13,6 +13,7 @@ from fedclade.core.random import generator
 from fedclade.data import Population
 from fedclade.data.source import standard_axes
 from fedclade.fleet.questions import Examiner
+from fedclade.fleet.simulated.trainer import Steering
 from fedclade.fleet.told import Share
 from fedclade.theory import LogisticProblem
 
@@ -36,13 +37,12 @@ class LogisticTrainer:
         """W(0) = 0, whatever the variant."""
         return np.zeros(self.parameters, dtype=np.float32)
 
-    def rate(self, round_: int) -> float:
-        """η in a round."""
-        return self._training.learning_rate * self._training.learning_rate_decay ** (round_ - 1)
-
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
-        """Δw of each device, at the config's rate."""
-        return self.train_at(self.rate(round_), round_, models, devices, model_of)
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
+        """Δw of each device, at the config's rate; nothing steers it."""
+        assert steering is None
+        return self.train_at(self._training.rate(round_), round_, models, devices, model_of)
 
     def train_at(self, rate: float, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
         """Δw of each device, at any rate."""

@@ -3,7 +3,7 @@
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.data.drift import Drift
 from fedclade.fleet.questions import Examiner
-from fedclade.fleet.simulated.trainer import Trainer
+from fedclade.fleet.simulated.trainer import Steering, Trainer
 from fedclade.fleet.told import Share
 
 
@@ -26,9 +26,11 @@ class DriftingTrainer:
         """w0."""
         return self._trainer.initial_model(variant)
 
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, on what it holds in this round."""
-        return self._trainer.train(round_, models, self._drift.rows(round_)[devices], model_of)
+        return self._trainer.train(round_, models, self._drift.rows(round_)[devices], model_of, steering)
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:
         """The flat model as named arrays."""

@@ -21,8 +21,11 @@ from fedclade.fleet.metered import Metered
 from fedclade.fleet.privacy import Private
 from fedclade.fleet.questions import Evaluate, Examiner, Question
 from fedclade.fleet.remembered import EvaluationMemory
+from fedclade.fleet.simulated.ditto import ditto
 from fedclade.fleet.simulated.drifting import Present
+from fedclade.fleet.simulated.keeping import KeepingTrainer
 from fedclade.fleet.simulated.personal import PersonalExaminer, PersonalTrainer, personal
+from fedclade.fleet.simulated.scaffold import scaffold
 from fedclade.fleet.simulated.streamed import Recipe, StreamedUpdates
 from fedclade.fleet.simulated.trainer import Trainer
 from fedclade.scheduling.planner import Plan
@@ -45,14 +48,17 @@ class SimulatedFleet:
     ) -> None:
         """``drift`` says how the devices' data change; the trainer must know of it, too. None: they do not."""
         self._config, self._edge, self._samples = config, edge, samples
-        self._trainer = trainer if not config.model.local else personal(trainer, config.model.local, len(samples))
+        self._trainer = _keeping(trainer, config, len(samples))
         self._drift, self._rows = drift, None if drift is None else drift.rows(1)
         self._stopwatch, self._evaluations = stopwatch, EvaluationMemory()
         self.parameters, self.simulated = trainer.parameters, True
         self.keeps_updates = config.keeps_updates(trainer.parameters)
         self._round, self._drawn, self.private = 1, 0, Private(config.privacy.noise, self._noise_of)
-        if config.model.local and not self.keeps_updates:
-            raise UserError("model.local: is for as many devices as whole updates are kept of; see training.updates_gb")
+        if self._trainer is not trainer and not self.keeps_updates:
+            raise UserError(
+                "model.local, training.scaffold, training.ditto: are for as many devices as whole updates are kept of; "
+                "see training.updates_gb"
+            )
 
     def muster(self, round_: int) -> Roster:
         """Everybody, always; some may hold other data than before."""
@@ -67,13 +73,13 @@ class SimulatedFleet:
 
     def at(self, links: Links) -> Fleet:
         """With a meter on the answers."""
-        return Metered(self, self._edge, links, self._samples, self._config.training.epochs)
+        return Metered(self, self._edge, links, self._samples, self._config.training)
 
     def holding(self, kept: Singles) -> Fleet:
         """A fleet of the same parts."""
-        assert isinstance(self._trainer, PersonalTrainer)
+        assert isinstance(self._trainer, KeepingTrainer)
         other = copy.copy(self)
-        other._trainer = PersonalTrainer(self._trainer.trainer, self._trainer.local, kept)
+        other._trainer = self._trainer.holding(kept)
         return other
 
     def initial_model(self, variant: int = 0) -> Singles:
@@ -84,16 +90,18 @@ class SimulatedFleet:
         """Train, let a policy that looks at norms choose who uploads, and see what arrives."""
         devices = plan.computing
         in_use = np.unique(serving.model_of[devices])
-        updates = self._train(plan.round, serving.models, devices, serving.model_of[devices])
+        updates = self._train(plan.round, serving.models, devices, serving.model_of[devices], serving.model_of)
         if plan.choose is not None:  # the server must hear all norms before it can choose
             plan = plan.choose(updates.norms(devices))
         timeline, lost_links = plan.timeline, plan.links.lost
         arrived = np.sort(timeline.arrived)
         lost = arrived[:0] if lost_links is None else arrived[lost_links[arrived]]
-        models = 0 if serving.sent else len(in_use)
-        broadcast = self._edge.broadcast_seconds(models)
-        sent, bits = len(timeline.arrived), self._edge.model_bits
-        cost = Cost(broadcast + plan.seconds, plan.joules_of(), models * bits, sent * bits)
+        vectors = self._config.training.vectors  # as long as a model, in either direction
+        down = len(in_use) * (vectors - serving.sent)
+        broadcast = self._edge.broadcast_seconds(down)
+        up, bits = len(timeline.arrived) * vectors, self._edge.model_bits
+        cost = Cost(broadcast + plan.seconds, plan.joules_of(), down * bits, up * bits)
+        keeping = self._trainer if isinstance(self._trainer, KeepingTrainer) else None
         return Arrival(
             plan,
             updates.among(np.setdiff1d(arrived, lost)),
@@ -102,7 +110,8 @@ class SimulatedFleet:
             broadcast,
             lost,
             incidents=_taken(self._trainer.incidents),
-            kept=self._trainer.after if isinstance(self._trainer, PersonalTrainer) else None,
+            kept=None if keeping is None else keeping.after,
+            kept_before=keeping.kept if keeping is not None and keeping.goes_with_upload else None,
         )
 
     def train_own(self, round_: int, models: Singles) -> Updates | None:
@@ -115,10 +124,16 @@ class SimulatedFleet:
         everyone = np.arange(len(self._samples))
         return self._train(round_, model[None], everyone, np.zeros_like(everyone))
 
-    def _train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Updates:
+    def _train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, serving: Ints | None = None
+    ) -> Updates:
+        """``serving``: which model serves each device, in a round of the run; None: this is trained on the side."""
         updates: Updates
         with self._stopwatch.measure("training"):
-            if self.keeps_updates:
+            if serving is not None and isinstance(self._trainer, KeepingTrainer):
+                found = self._trainer.train_round(round_, models, devices, serving, self._samples)
+                updates = HeldUpdates.of(devices, found)
+            elif self.keeps_updates:
                 updates = HeldUpdates.of(devices, self._trainer.train(round_, models, devices, model_of))
             else:
                 updates = self._streamed(Recipe(round_, models, devices, model_of))
@@ -165,6 +180,15 @@ class SimulatedFleet:
     def close(self) -> None:
         """End worker processes."""
         self._trainer.close()
+
+
+def _keeping(trainer: Trainer, config: Config, devices: int) -> Trainer:
+    """A trainer whose devices keep what the config says from round to round, if anything."""
+    if config.model.local:
+        return personal(trainer, config.model.local, devices)
+    if config.training.scaffold:
+        return scaffold(trainer, config.training, devices)
+    return ditto(trainer, config.training.ditto, devices) if config.training.ditto else trainer
 
 
 def _taken(incidents: list[str]) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import numpy as np
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.fleet.questions import Examiner, WrappedExaminer
-from fedclade.fleet.simulated.trainer import Trainer
+from fedclade.fleet.simulated.keeping import KeepingTrainer
+from fedclade.fleet.simulated.trainer import Steering, Trainer
 from fedclade.fleet.told import Share
 
 SHARES: tuple[Share, ...] = ("train", "validation", "test")
@@ -49,38 +50,27 @@ def with_own(models: Singles, local: Ints, own: Singles) -> Singles:
     return merged
 
 
-class PersonalTrainer:
-    """A Trainer that lets another one train, from what each device keeps; ``after`` is what they keep then."""
+class PersonalTrainer(KeepingTrainer):
+    """What each device keeps are its own values of the local tensors."""
 
     def __init__(self, trainer: Trainer, local: Ints, kept: Singles) -> None:
-        self.trainer, self.local, self.kept, self.after = trainer, local, kept, kept
-        self.parameters, self.incidents = trainer.parameters, trainer.incidents
+        super().__init__(trainer, kept)
+        self.local = local
 
-    @property
-    def examiner(self) -> Examiner:
-        """The other trainer's: ``PersonalExaminer`` puts in what devices keep."""
-        return self.trainer.examiner
+    def holding(self, kept: Singles) -> "PersonalTrainer":
+        """The same with other values."""
+        return PersonalTrainer(self.trainer, self.local, kept)
 
-    def initial_model(self, variant: int = 0) -> Singles:
-        """w0."""
-        return self.trainer.initial_model(variant)
-
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, 0 where it keeps its own."""
         starts = with_own(models[model_of], self.local, self.kept[devices])
-        updates = self.trainer.train(round_, starts, devices, np.arange(len(devices)))
+        updates = self.trainer.train(round_, starts, devices, np.arange(len(devices)), steering)
         self.after = self.kept.copy()
         self.after[devices] += updates[:, self.local]
         updates[:, self.local] = 0.0
         return updates
-
-    def named_tensors(self, model: Singles) -> dict[str, Singles]:
-        """The flat model as named arrays."""
-        return self.trainer.named_tensors(model)
-
-    def close(self) -> None:
-        """Let go of processes and memory."""
-        self.trainer.close()
 
 
 def personal(trainer: Trainer, patterns: Sequence[str], devices: int) -> PersonalTrainer:

@@ -30,7 +30,7 @@ from fedclade.data import Population
 from fedclade.fleet.simulated.looks import Part, SharedLooks
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sequential import SequentialTrainer
-from fedclade.fleet.simulated.trainer import StopRequested
+from fedclade.fleet.simulated.trainer import Steering, StopRequested
 from fedclade.fleet.updates import SHARED_MEMORY, SharedArray, shared_copy
 
 MAX_DEATHS = 3  # of workers at one task, before the run gives up
@@ -104,24 +104,29 @@ class WorkersTrainer(SequentialTrainer):
         }
         self._workers = [self._start() for _ in range(self._count)]
 
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, in the order given; in this process where there is no room for what workers share."""
         used, starts_from = np.unique(model_of, return_inverse=True)
-        shared = None if self._alone else self._prepared(models[used], len(devices))
+        shared = None if self._alone else self._prepared(models[used], len(devices), steering)
         if shared is None:
-            return super().train(round_, models, devices, model_of)
+            return super().train(round_, models, devices, model_of, steering)
         self._trainings += 1
-        self._serve(deque(self._tasks(round_, devices, starts_from, shared)))
+        proximal = None if steering is None else steering.proximal
+        self._serve(deque(self._tasks(round_, devices, starts_from, shared, proximal)))
         for each in shared.values():
             each.forget()
         return shared["updates"].array
 
-    def _prepared(self, models: Singles, devices: int) -> dict[str, SharedArray] | None:
+    def _prepared(self, models: Singles, devices: int, steering: Steering | None) -> dict[str, SharedArray] | None:
         """The workers started, the models, and room for the updates of so many devices; None where there is none."""
         try:
             if not self._workers:
                 self._start_all()
             shared = {"models": shared_copy(models), "updates": SharedArray((devices, self.parameters))}
+            if steering is not None:
+                shared["vectors"] = shared_copy(steering.vectors)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -150,7 +155,9 @@ class WorkersTrainer(SequentialTrainer):
             array.forget()
         return found.array
 
-    def _tasks(self, round_: int, devices: Ints, model_of: Ints, shared: dict[str, SharedArray]) -> list[_Task]:
+    def _tasks(
+        self, round_: int, devices: Ints, model_of: Ints, shared: dict[str, SharedArray], proximal: float | None
+    ) -> list[_Task]:
         """Longest first, as many devices at once as are trained together."""
         in_order, tasks = longest_first(self._population.samples[devices], self.local.devices_at_once), []
         for number, rows in enumerate(in_order):
@@ -161,6 +168,7 @@ class WorkersTrainer(SequentialTrainer):
                 "devices": devices[rows].tolist(),
                 "model_of": model_of[rows].tolist(),
                 "training": self._trainings,
+                "proximal": proximal,
                 **{name: array.address for name, array in shared.items()},
             }
             tasks.append(_Task(number, _line(message)))

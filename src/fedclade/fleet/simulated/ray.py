@@ -28,7 +28,7 @@ from fedclade.fleet.simulated.pool import MAX_DEATHS, longest_first
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.simulated.sgd import Local
 from fedclade.fleet.simulated.streamed import Digest, Recipe, digested
-from fedclade.fleet.simulated.trainer import StopRequested
+from fedclade.fleet.simulated.trainer import Steering, StopRequested
 
 IN_FLIGHT = 2  # chunks that an actor has at once: one that it trains, one that waits
 POLL_SECONDS = 0.2  # how often a request to stop is looked for
@@ -67,12 +67,13 @@ class Actor:
         """What this actor computes with."""
         return {**machine.facts(), "pid": str(os.getpid())}
 
-    def train(self, recipe: tuple[int, Ints, Ints], models: Singles) -> Singles:
+    def train(self, recipe: tuple[int, Ints, Ints], models: Singles, steering: Steering | None = None) -> Singles:
         """Δw of each device of (round, devices, which model each trains)."""
         round_, devices, model_of = recipe
         updates = np.empty((len(devices), models.shape[1]), dtype=np.float32)
         for rows in longest_first(self._samples[devices], self._local.devices_at_once):
-            updates[rows] = self._local.train_many(round_, models, devices[rows], model_of[rows])
+            steered = None if steering is None else steering.only(rows)
+            updates[rows] = self._local.train_many(round_, models, devices[rows], model_of[rows], steered)
         return updates
 
     def digest(
@@ -112,7 +113,9 @@ class RayTrainer(SequentialTrainer):
         self._data: tuple[Any, ...] = ()
         self._told = set[str]()
 
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, in the order given."""
         self._join()
         used, model_of = np.unique(model_of, return_inverse=True)
@@ -120,7 +123,13 @@ class RayTrainer(SequentialTrainer):
         at_once = self.local.devices_at_once
         size = at_once * -(-self._config.ray.chunk // at_once)  # the same devices are stacked as in worker processes
         rows_of = list(longest_first(self._population.samples[devices], size))
-        tasks = [("train", ((round_, devices[rows], model_of[rows]), starts)) for rows in rows_of]
+        tasks = [
+            (
+                "train",
+                ((round_, devices[rows], model_of[rows]), starts, None if steering is None else steering.only(rows)),
+            )
+            for rows in rows_of
+        ]
         for number, found in self._answers(tasks):
             updates[rows_of[number]] = found
         return updates

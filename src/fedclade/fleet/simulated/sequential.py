@@ -9,7 +9,7 @@ from fedclade.data import Population
 from fedclade.fleet.questions import Examiner
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sgd import Local
-from fedclade.fleet.simulated.trainer import StopRequested
+from fedclade.fleet.simulated.trainer import Steering, StopRequested
 
 
 class SequentialTrainer:
@@ -33,7 +33,9 @@ class SequentialTrainer:
         """w0: depends on the seed and the variant alone."""
         return self.local.initial_model(variant)
 
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, in the order given."""
         updates = np.empty((len(devices), self.parameters), dtype=np.float32)
         size = self.local.devices_at_once
@@ -41,7 +43,8 @@ class SequentialTrainer:
             if self._stop_requested():
                 raise Interrupted
             rows = slice(first, first + size)
-            updates[rows] = self.local.train_many(round_, models, devices[rows], model_of[rows])
+            steered = None if steering is None else steering.only(rows)
+            updates[rows] = self.local.train_many(round_, models, devices[rows], model_of[rows], steered)
         return updates
 
     def named_tensors(self, model: Singles) -> dict[str, Singles]:

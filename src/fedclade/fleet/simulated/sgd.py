@@ -1,6 +1,7 @@
 """One device's local training: what every engine runs, in its own process or in a worker's."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,7 +15,17 @@ from fedclade.data import Population
 from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.net import Net, Step
+from fedclade.fleet.simulated.trainer import Steering
 from fedclade.models import outputs_of
+
+
+@dataclass(frozen=True)
+class Aside:
+    """What one device's steps follow beside the loss: a pull to where it started, and a vector."""
+
+    start: torch.Tensor
+    proximal: float
+    vector: torch.Tensor | None = None
 
 
 class Local(Net):
@@ -38,30 +49,32 @@ class Local(Net):
         self._stack = DenseStack(self._module, self._targets) if step == "batched" and dense else None
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
 
-    def rate(self, round_: int) -> float:
-        """η in a round."""
-        return self.config.learning_rate * self.config.learning_rate_decay ** (round_ - 1)
-
-    def train(self, round_: int, start: Singles, device: int) -> Singles:
-        """Δw of one device: E epochs of mini-batch SGD from ``start``."""
+    def train(self, round_: int, start: Singles, device: int, steering: Steering | None = None) -> Singles:
+        """Δw of one device: E epochs of mini-batch SGD from ``start``; its steering has one row."""
         self._set_training(True)
         before = self._load(start).clone()
         positions = torch.from_numpy(self._trained_on(round_, device)).to(self._device)
-        orders, rate = self.orders(round_, device), self.rate(round_)
-        if self._dual and self._dual.pays(len(positions), self.config.epochs):
+        orders, rate = self.orders(round_, device), self.config.rate(round_)
+        if self._dual and steering is None and self._dual.pays(len(positions), self.config.epochs):
             images, wanted = self.inputs(positions).flatten(1), self._targets.wanted(self._labels[positions])
             self._dual.train(images, wanted.numpy(), orders, self.config.batch_size, rate)
         else:
-            self._steps(before, positions, orders, rate, derived_seed(self._seed, "dropout", round_, device))
+            seed, aside = derived_seed(self._seed, "dropout", round_, device), self._aside(before, steering)
+            self._steps(aside, positions, orders, rate, seed)
         difference = self._weights - before
         if self._order is not None:
             difference = torch.empty_like(difference).index_copy_(0, self._order, difference)
         update: Singles = difference.cpu().numpy()
         return update
 
-    def _steps(
-        self, start: torch.Tensor, positions: torch.Tensor, orders: list[Ints], rate: float, dropout_seed: int
-    ) -> None:
+    def _aside(self, start: torch.Tensor, steering: Steering | None) -> Aside:
+        """What every step follows beside the loss and the penalty, with vectors in the module's order."""
+        if steering is None:
+            return Aside(start, self.config.proximal)
+        vector = torch.from_numpy(steering.vectors[0]).to(self._device)
+        return Aside(start, steering.proximal, vector if self._order is None else vector[self._order])
+
+    def _steps(self, aside: Aside, positions: torch.Tensor, orders: list[Ints], rate: float, dropout_seed: int) -> None:
         gradients = self._lean_gradients(positions) if self._program else self._autograd_gradients(positions)
         momentum = torch.zeros_like(self._weights) if self.config.momentum else None
         with torch.random.fork_rng(devices=[]):
@@ -71,7 +84,7 @@ class Local(Net):
                     if len(batch) < self._least_batch:  # batch norm has nothing to normalise one sample by
                         continue
                     gradients(batch)
-                    self._descend(start, rate, momentum)
+                    self._descend(aside, rate, momentum)
 
     def _autograd_gradients(self, positions: torch.Tensor) -> Callable[[torch.Tensor], None]:
         images, labels = self.inputs(positions), self._labels[positions]
@@ -95,19 +108,25 @@ class Local(Net):
 
         return gradients
 
-    def train_many(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train_many(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of several devices, one row each: stacked where the model allows it, else one after the other."""
         if self._stack is None:
-            pairs = zip(devices.tolist(), model_of.tolist(), strict=True)
-            return np.stack([self.train(round_, models[model], device) for device, model in pairs])
+            one_by_one = enumerate(zip(devices.tolist(), model_of.tolist(), strict=True))
+            own = [None if steering is None else steering.only(slice(row, row + 1)) for row in range(len(devices))]
+            return np.stack(
+                [self.train(round_, models[model], device, own[row]) for row, (device, model) in one_by_one]
+            )
         positions = [torch.from_numpy(self._trained_on(round_, int(device))) for device in devices]
         return self._stack.train(
             self.config,
-            self.rate(round_),
+            self.config.rate(round_),
             models[model_of],
             [self.inputs(mine).flatten(1) for mine in positions],
             [self._targets.wanted(self._labels[mine]) for mine in positions],
             [self.orders(round_, int(device)) for device in devices],
+            steering,
         )
 
     def orders(self, round_: int, device: int) -> list[Ints]:
@@ -121,11 +140,13 @@ class Local(Net):
         train = self._shares["train"][device]
         return train if round_ < self._refit_from else np.concatenate([train, self._shares["validation"][device]])
 
-    def _descend(self, start: torch.Tensor, rate: float, momentum: torch.Tensor | None) -> None:
+    def _descend(self, aside: Aside, rate: float, momentum: torch.Tensor | None) -> None:
         """One step of SGD, as torch.optim.SGD defines it; FedProx adds the pull towards where the device started."""
         step = self._gradient
-        if self.config.proximal:
-            step.add_(self._weights - start, alpha=self.config.proximal)
+        if aside.proximal:
+            step.add_(self._weights - aside.start, alpha=aside.proximal)
+        if aside.vector is not None:
+            step.add_(aside.vector)
         if self.config.weight_decay:
             step[: self._trained].add_(self._weights[: self._trained], alpha=self.config.weight_decay)
         if momentum is not None:
@@ -135,8 +156,9 @@ class Local(Net):
 
 def _refuse_steps_through_buffers(config: Config) -> None:
     """A running mean or variance, as batch norm has them, can be averaged; a step of an optimiser would break it."""
-    if config.aggregation.optimiser != "none":
+    optimiser, scaffold = config.aggregation.optimiser, config.training.scaffold
+    if optimiser != "none" or scaffold:
+        setting = "training.scaffold = true" if scaffold else f'aggregation.optimiser = "{optimiser}"'
         raise UserError(
-            f'aggregation.optimiser = "{config.aggregation.optimiser}": is for models without buffers, and '
-            f"{config.model.name} has some, as batch norm does"
+            f"{setting}: is for models without buffers, and {config.model.name} has some, as batch norm does"
         )

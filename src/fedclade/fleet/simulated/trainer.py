@@ -1,12 +1,25 @@
 """How simulated updates come about."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from fedclade.core.arrays import Ints, Singles
 from fedclade.fleet.questions import Examiner
 
 StopRequested = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """What every local step follows beside the loss: a vector of the device's own, and a pull to where it started."""
+
+    vectors: Singles  # added to the gradient; one row for each device that trains, in their order
+    proximal: float = 0.0  # weight of the pull, in the place of ``training.proximal``
+
+    def only(self, rows: Ints | slice) -> "Steering":
+        """Of some of the devices."""
+        return Steering(self.vectors[rows], self.proximal)
 
 
 class Trainer(Protocol):
@@ -24,7 +37,9 @@ class Trainer(Protocol):
         """w0, flat; another one for each variant."""
         ...
 
-    def train(self, round_: int, models: Singles, devices: Ints, model_of: Ints) -> Singles:
+    def train(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
         """Δw of each device, one row each, after E epochs from ``models[model_of[i]]``: a matrix of its own."""
         ...
 

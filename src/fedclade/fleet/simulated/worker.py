@@ -18,6 +18,7 @@ from fedclade.core.lists import Lists
 from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.fleet.simulated.sgd import Local
+from fedclade.fleet.simulated.trainer import Steering
 from fedclade.fleet.updates import attach
 
 
@@ -56,9 +57,10 @@ def main() -> None:
             rows = task["rows"]
             if task["training"] != training:
                 training, models, updates = task["training"], attach(task["models"]), attach(task["updates"])
-            updates[rows] = local.train_many(
-                task["round"], models, np.array(task["devices"]), np.array(task["model_of"])
-            )
+                steering = Steering(attach(task["vectors"]), task["proximal"]) if "vectors" in task else None
+            steered = None if steering is None else steering.only(np.array(rows))
+            devices, model_of = np.array(task["devices"]), np.array(task["model_of"])
+            updates[rows] = local.train_many(task["round"], models, devices, model_of, steered)
             print(task["number"], file=reply)
 
 

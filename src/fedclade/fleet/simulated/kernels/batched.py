@@ -12,6 +12,7 @@ from torch import nn
 from fedclade.config import TrainingConfig
 from fedclade.core.arrays import Ints, Singles
 from fedclade.fleet.simulated.kernels.targets import Targets
+from fedclade.fleet.simulated.trainer import Steering
 
 STACK_BYTES = 1 << 20  # weights of the devices stacked together; more would not stay in a core's cache
 
@@ -43,6 +44,7 @@ class DenseStack:
         images: list[torch.Tensor],
         wanted: list[torch.Tensor],
         orders: list[list[Ints]],
+        steering: Steering | None = None,
     ) -> Singles:
         """Δw of each device: row i starts from ``start[i]`` on its images (n × features), in its epochs' orders.
 
@@ -56,6 +58,8 @@ class DenseStack:
         picks = torch.from_numpy(_stack([plans[i][0] for i in by_length], offsets))
         shares = torch.from_numpy(_stack([plans[i][1] for i in by_length]))
 
+        proximal = config.proximal if steering is None else steering.proximal
+        vectors = None if steering is None else torch.from_numpy(steering.vectors[by_length])
         begun = torch.from_numpy(start[by_length])
         weights = begun.clone()
         gradient = torch.zeros_like(weights)
@@ -66,8 +70,10 @@ class DenseStack:
             x, y = (rows.index_select(0, chosen).view(active, -1, rows.shape[1]) for rows in (samples, targets))
             self._gradients(weights[:active], gradient[:active], x, y, shares[:active, step])
             move = gradient[:active]
-            if config.proximal:
-                move.add_(weights[:active] - begun[:active], alpha=config.proximal)
+            if proximal:
+                move.add_(weights[:active] - begun[:active], alpha=proximal)
+            if vectors is not None:
+                move.add_(vectors[:active])
             if config.weight_decay:
                 move.add_(weights[:active], alpha=config.weight_decay)
             if momentum is not None:
