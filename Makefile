@@ -15,7 +15,7 @@ endif
 NUMERICAL := tests/clustering tests/edge tests/fleet tests/metrics tests/scheduling tests/theory \
   tests/test_models.py tests/test_server.py tests/study/test_statistics.py
 
-.PHONY: run test test-slow chaos fuzz test-processors test-avx2 test-no-avx coverage docs lint bench bench-scale dist test-pythons clean
+.PHONY: run test test-slow chaos fuzz test-processors test-avx2 test-no-avx coverage docs lint results bench bench-scale dist test-pythons clean
 
 run: .venv/runs
 	$(BIN)/fedclade run quickstart
@@ -68,6 +68,10 @@ chaos: .venv/installed
 fuzz: .venv/installed
 	$(INSTALL) -e '.[fuzz]'
 	PYTHONPATH=tests $(BIN)/python -m chaos.fuzz all
+
+# Which comparisons of docs/results are stale; these are run anew, and go on where they were stopped. It may take days.
+results: .venv/installed
+	$(BIN)/python -m benchmarks.results
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from benchmarks.machine import Goal
-from benchmarks.results import TABLES, put
 from benchmarks.server import exponents
 
 ROOT = Path(__file__).parents[1]
@@ -26,26 +25,6 @@ def benchmark(folder: Path, name: str) -> tuple[object, str]:
     text = (folder / f"{name}.md").read_text("utf-8")
     assert text in page.read_text("utf-8")
     return whole["results"], text
-
-
-def test_a_comparisons_tables_and_figures_find_their_place_in_the_page(tmp_path):
-    folder, page = tmp_path / "small", tmp_path / "docs" / "page.md"
-    for name in TABLES:
-        (folder / "tables").mkdir(parents=True, exist_ok=True)
-        (folder / "tables" / f"{name}.md").write_text(f"**{name}**\n")
-    (folder / "figures").mkdir()
-    (folder / "figures" / "race-K20.png").write_bytes(b"picture")
-    page.parent.mkdir()
-    page.write_text("before\n<!-- small -->\nold\n<!-- end of small -->\n![race](small-race-K20.png)\n")
-    put(folder, page)
-    text = page.read_text()
-    put(folder, page)
-    assert page.read_text() == text
-    assert "old" not in text
-    assert text.startswith("before\n<!-- small -->\n\n**accuracy**\n")
-    assert (page.parent / "small-race-K20.png").read_bytes() == b"picture"
-    with pytest.raises(SystemExit, match="no place for other"):
-        put(tmp_path / "other", page)
 
 
 @pytest.mark.slow
