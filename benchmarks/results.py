@@ -65,7 +65,7 @@ CIFAR10 = (GREEDY, "norm_thresholds.epsilon1=0.06", "norm_thresholds.epsilon2=0.
 RESULTS = {
     "methods-mnist5k": Result("methods.md", "methods-mnist5k", ("compare.seeds=2", f"compare.methods={METHODS}")),
     "published-sattler": Result("published.md", "published-sattler"),
-    "published-ifca": Result("published.md", "published-ifca"),
+    "published-ifca": Result("published.md", "published-ifca", ("compare.seeds=2",)),
     "published-cfla": Result("published.md", "published-cfla"),
     "published-cflgp": Result("published.md", "published-cflgp"),
     "paper-table": Result("published.md", "paper-table", as_leaderboard=False),
@@ -140,7 +140,9 @@ def text_of(name: str, pages: Path = PAGES) -> str:
     """The tables of a result, from the runs that are kept."""
     result, runs = RESULTS[name], pd.read_csv(pages / f"{name}.csv")
     if result.as_leaderboard:
-        return "\n".join(sheet.markdown() for sheet in leaderboard(runs, "none"))
+        overall, *by_population = leaderboard(runs, "none")
+        several = runs["population"].nunique() > 1
+        return "\n".join(sheet.markdown() for sheet in [overall, *(by_population if several else [])])
     metrics, sizes = compared((), ACCURACY), dict.fromkeys(runs["devices"], 0.0)
     frame = runs.reindex(columns=[*runs.columns, *(metric for metric in metrics if metric not in runs)])
     found = Comparison(result.config, list(contenders(result.config)), frame, {}, sizes, {}, {}, metrics)

@@ -137,7 +137,8 @@ class SimulatedFleet:
                 updates = HeldUpdates.of(devices, self._trainer.train(round_, models, devices, model_of))
             else:
                 updates = self._streamed(Recipe(round_, models, devices, model_of))
-        self._stopwatch.trained(len(devices), self._config.training.epochs * int(self._samples[devices].sum()))
+        passes = self._config.training.epochs if serving is None else self._config.training.passes
+        self._stopwatch.trained(len(devices), passes * int(self._samples[devices].sum()))
         return updates
 
     def _streamed(self, recipe: Recipe) -> StreamedUpdates:
