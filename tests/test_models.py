@@ -167,6 +167,9 @@ def lazy(shape, classes):
 def no_module(shape, classes):
     return [1.0]
 
+def broken(shape, classes):
+    raise LookupError("no such layer")
+
 no_function = 3
 """
 
@@ -189,6 +192,7 @@ def test_a_users_factory_gives_the_model_with_weights_from_the_seed():
     [
         ("narrow", "gave (2, 9) for 2 samples, must give scores of shape (2, 10)"),
         ("no_module", "the factory gave a list, not a Module"),
+        ("broken", "fails: LookupError: no such layer"),
         ("no_function", "must be a function of (shape, classes)"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_policy_that_fails_or_selects_nobody_is_named_in_one_line(here, monkey
     monkeypatch.syspath_prepend(here)
     (here / "mine_too.py").write_text(OWN)
     for name, told in (
-        ("spoilt", "fails in round 1: AttributeError: 'Situation' object has no attribute 'nothing'"),
+        ("spoilt", "round 1: fails: AttributeError: 'Situation' object has no attribute 'nothing'"),
         ("nobody", "selects nobody in round 1, though 6 devices of open clusters could take part"),
     ):
         words = ("run", "tiny.toml", "--out", name, "-q", "--set", f"scheduling.policy=mine_too:{name}")

@@ -79,6 +79,7 @@ def frame() -> pd.DataFrame:
         tuple(PAIRS),
         iter(PAIRS),
         [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in PAIRS],
+        [(torch.from_numpy(x).requires_grad_(), y.tolist()) for x, y in PAIRS],
         [TensorDataset(torch.from_numpy(x), torch.from_numpy(y)) for x, y in PAIRS],
         [Doubled(x / 2, y) for x, y in PAIRS],
         [pd.DataFrame(x).assign(y=y) for x, y in PAIRS],
@@ -111,13 +112,12 @@ def test_a_table_without_devices_is_a_pool_that_is_dealt_out():
 @pytest.mark.parametrize(
     ("devices", "right"),
     [
-        (5, f"devices: is a int, must be {FORMS}"),
-        ({"a": PAIRS[0]}, f"devices: is a dict, must be {FORMS}"),
+        (5, f"devices: is of type int, must be {FORMS}"),
+        ({"a": PAIRS[0]}, f"devices: is of type dict, must be {FORMS}"),
         ([], "devices: no devices are given; must be at least one pair (x, y)"),
         ([PAIRS[0], 5], "devices: device 1: must be a pair (x, y), not a int"),
         ([PAIRS[0], X], "devices: device 1: must be a pair (x, y), not a ndarray"),
         ([TensorDataset(torch.zeros(3, 2))], "devices: device 0: its samples must be pairs (x, y) of the same shape"),
-        ([(torch.zeros(3, 2, requires_grad=True), [0, 1, 0])], "device 0: x must be an array of numbers"),
         ([pd.DataFrame({"a": [1, 2]})], "devices: device 0: has no column 'y' (population.label_column)"),
         (Source(X, Y[:3]), "devices: y has shape (3,), must be (90,)"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from data_builders import config, error_line
 from fedclade import Experiment
 from fedclade.data import populate, read_source
-from fedclade.data.given import source_of_devices
+from fedclade.data.given import source_of, source_of_devices
 
 datasets = pytest.importorskip("datasets")
 
@@ -60,6 +60,8 @@ def test_a_folder_that_it_wrote_is_read_whole(pictures, tmp_path):
     parts = pictures.train_test_split(test_size=0.25, stratify_by_column="label", seed=1)
     parts.save_to_disk(tmp_path / "two")
     found = read_source(of(tmp_path / "two", devices=4))
+    given = source_of_devices(parts, of("digits").population)  # the object itself, with its splits
+    assert (given.y.tolist(), given.split.tolist()) == (found.y.tolist(), found.split.tolist())
     assert sorted(found.y.tolist()) == sorted(LABELS.tolist())
     population = populate(of(tmp_path / "two", devices=4, validation_share=0.0), found)
     tested = {
@@ -91,6 +93,8 @@ def test_numbers_and_tokens_keep_their_kinds():
 def test_mistakes_are_told_in_one_line(pictures, tmp_path):
     assert "has no column 'y' (population.label_column)" in error_line(source_of_devices, pictures, config().population)
     assert "cannot be read as a Hugging Face data set" in error_line(read_source, of("hf:nobody/nothing-of-the-kind"))
+    streamed = pictures.to_iterable_dataset()
+    assert "is of type IterableDataset, must be" in error_line(source_of, streamed, config().population, "devices")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/state.json").write_text("{}")
     assert "cannot be read as a Hugging Face data set" in error_line(read_source, of(tmp_path / "broken"))

@@ -176,6 +176,9 @@ def uneven(config):
 def short(config):
     return X, Y[:5]
 
+def broken(config):
+    return config.population.no_such_field
+
 no_function = 3
 """
 
@@ -203,10 +206,11 @@ def test_a_users_function_gives_a_pool_or_the_devices_own():
 @pytest.mark.parametrize(
     ("function", "right"),
     [
-        ("four", f"is a tuple of 4, must be {FORMS}"),
-        ("mapping", f"is a dict, must be {FORMS}"),
+        ("four", f"is of type tuple of 4, must be {FORMS}"),
+        ("mapping", f"is of type dict, must be {FORMS}"),
         ("uneven", "device 1: x is float32 of C×H×W = 1×1×1, must be float32 of C×H×W = 1×1×2 as device 0's is"),
         ("short", "y has shape (5,), must be (12,): one label for every sample"),
+        ("broken", "fails: AttributeError: 'PopulationConfig' object has no attribute 'no_such_field'"),
         ("no_function", "must be a function of the config"),
     ],
 )
@@ -215,6 +219,9 @@ def test_a_function_of_something_else_is_refused(function, right):
 
 
 def test_an_unknown_source_suggests_the_near_one():
+    assert error_line(read_source, config(population={"source": ""})).startswith(
+        'population.source = "": no such source'
+    )
     line = error_line(read_source, config(population={"source": "mnist5"}))
     assert line.startswith("population.source = \"mnist5\": no such source; did you mean 'mnist5k'?")
     line = error_line(read_source, config(population={"source": "zzz"}))

@@ -75,6 +75,7 @@ def louder(x, y, group, config): return x * (1.0 + group * config.custom["louder
 def negative(x, y, group, config): return x, -y
 def single(x, y, group, config): return x
 def shorter(x, y, group, config): return x[:1], y
+def broken(x, y, group, config): return x * config.custom["loud"], y
 number = 3
 """
 
@@ -102,6 +103,7 @@ def test_a_function_of_ones_own_says_what_a_group_sees(own):
     [
         ("own_groups:single", "gave a ndarray, must give a pair (x, y)"),
         ("own_groups:shorter", "gave x as float32 of shape (1, 1, 1, 2), must be float32 of shape (3, 1, 1, 2)"),
+        ("own_groups:broken", "fails: KeyError: 'loud'"),
         ("own_groups:number", "must be a function of (x, y, group, config)"),
         ("blurr", "no such kind; did you mean 'blur'?"),
         ("blur", "needs images, not samples of 1×1×2"),

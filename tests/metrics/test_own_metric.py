@@ -138,6 +138,7 @@ column = metric("seed", "mine")(plain)
 astray = metric("astray", "mine", table="nowhere")(plain)
 words = metric("words", "mine")(lambda outcome: "many")
 endless = metric("endless", "mine")(lambda outcome: float("inf"))
+broken = metric("broken", "mine")(lambda outcome: 1 / 0)
 nothing = metric("nothing", "mine", every_round=True)(lambda outcome: None)
 missing = metric("missing", "mine")(lambda outcome: float("nan"))
 """
@@ -173,11 +174,18 @@ def test_what_is_no_metric_is_refused_before_anything_is_written(name, complaint
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("words", "'many'"), ("endless", "inf")])
-def test_a_metric_that_gives_no_number_is_told_in_one_line(name, value, mistakes, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("words", " gave 'many': must be a finite number"),
+        ("endless", " gave inf: must be a finite number"),
+        ("broken", ": fails: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_metric_that_gives_no_number_is_told_in_one_line(name, told, mistakes, tmp_path):
     words = ("--set", f'run.metrics=["mistaken_metrics:{name}"]', "--set", "run.rounds=1", "--out", tmp_path / "run")
     line = refusal("run", mistakes, *words, "-q")
-    assert line.startswith(f"fedclade: metric {name!r} gave {value}: must be a finite number")
+    assert line.startswith(f"fedclade: metric {name!r}{told}")
 
 
 def test_a_metric_that_does_not_exist_is_null(mistakes, tmp_path):

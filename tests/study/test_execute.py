@@ -141,9 +141,7 @@ def test_real_runs_that_fail_each_tell_their_kind(tmp_path, monkeypatch):
     assert failed.pop("failing:dies").kind == "died"
     assert failed == {
         "failing:crashes": Failure("crashed", "RuntimeError: out of luck", 1),
-        "failing:fails": Failure(
-            "user-error", "policy 'failing:fails': fails in round 1: RuntimeError: out of luck", 2
-        ),
+        "failing:fails": Failure("user-error", "policy 'failing:fails': round 1: fails: RuntimeError: out of luck", 2),
         "failing:refuses": Failure("user-error", "custom.step = 3: must be less", 2),
         "failing:stops": Failure("interrupted", "stopped by a signal; all finished rounds are kept", 143),
     }

@@ -480,7 +480,7 @@ def test_a_failed_run_is_told_and_does_not_sink_the_rest_and_is_tried_again(tmp_
     words = ("compare", tiny_file(tmp_path), "--policies", "fair,bad:spoilt", "--seeds", "1", "--out", "mine")
     answer = fedclade(*words)
     assert answer.code == 1
-    told = "policy 'bad:spoilt': fails in round 2: RuntimeError: out of luck (exit code 2)"
+    told = "policy 'bad:spoilt': round 2: fails: RuntimeError: out of luck (exit code 2)"
     assert f"fedclade: failed: bad:spoilt, 6 devices, seed 1: {told}" in answer.err
     assert "At the end" in answer.out
     kept = Path("mine/runs/K6/bad-spoilt/seed-1/failure.txt").read_text()

@@ -18,7 +18,7 @@ import numpy as np
 from fedclade.config import AggregationConfig
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, near_miss, takes
+from fedclade.core.plugins import load, near_miss, takes, users_code
 from fedclade.core.updates import ALL, Updates
 
 
@@ -122,7 +122,8 @@ def aggregate(
         mine = group == row
         total = weights[mine].sum()
         shares = weights[mine] / total if total > 0 else np.full(mine.sum(), 1 / mine.sum())
-        move = np.asarray(found.combine(Pool(updates, devices[mine], shares, settings)), dtype=np.float32)
+        with users_code(f'aggregation.rule = "{found.name}"'):
+            move = np.asarray(found.combine(Pool(updates, devices[mine], shares, settings)), dtype=np.float32)
         if move.shape != (updates.width,) or not np.isfinite(move).all():
             raise UserError(f'aggregation.rule = "{found.name}": must give {updates.width} finite numbers, one update')
         moves[row] = np.asarray(move * np.float32(total), dtype=np.float32)

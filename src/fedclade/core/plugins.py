@@ -1,15 +1,16 @@
 """Things found by name: users' own, named as ``package.module:attribute``, and the modules of our own packages."""
 
+import contextlib
 import difflib
 import importlib
 import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeGuard
 
-from fedclade.core.errors import UserError
+from fedclade.core.errors import Interrupted, UserError
 
 
 def load(field: str, spec: str) -> object:
@@ -43,6 +44,18 @@ def takes(found: object, arguments: int) -> TypeGuard[Callable[..., Any]]:
     except ValueError:  # written in C, without a signature
         return True
     return True
+
+
+@contextlib.contextmanager
+def users_code(where: str) -> Iterator[None]:
+    """Around a call of what a user wrote: whatever goes wrong in it is one line that begins with ``where``."""
+    try:
+        yield
+    except (UserError, Interrupted):
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{where}: fails: {reason}") from error
 
 
 def members(package: str) -> dict[str, str]:

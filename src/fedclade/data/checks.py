@@ -50,7 +50,7 @@ def check_labels(where: str, y: object, count: int, classes: int = 0, name: str 
     labels = as_array(where, name, y)
     if labels.shape != (count,):
         raise UserError(f"{where}: {name} has shape {labels.shape}, must be ({count},): one label for every sample")
-    if not np.issubdtype(labels.dtype, np.integer):
+    if labels.dtype.kind not in "biu":
         raise UserError(f"{where}: {name} is {labels.dtype}, must be whole numbers from 0")
     if count and labels.min() < 0:
         raise UserError(f"{where}: {name} has label {labels.min()}, must be whole numbers from 0")
@@ -154,7 +154,7 @@ def check_ids(where: str, ids: object, count: int, name: str) -> tuple[np.ndarra
 def as_array(where: str, name: str, given: object) -> np.ndarray:
     """Anything that NumPy takes for an array: lists, tensors, columns of a frame."""
     try:
-        return np.asarray(given)
+        return np.asarray(given.cpu().detach() if hasattr(given, "cpu") else given)
     except (ValueError, TypeError, RuntimeError) as error:
         raise UserError(f"{where}: {name} must be an array of numbers: {' '.join(str(error).split())}") from None
 

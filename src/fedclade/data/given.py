@@ -8,6 +8,8 @@ import numpy as np
 
 from fedclade.config import PopulationConfig
 from fedclade.core.errors import UserError
+from fedclade.data.checks import as_array
+from fedclade.data.hugging_face import has_splits, source_of_splits
 from fedclade.data.source import Source
 from fedclade.data.tables import columns_of, source_of_table
 
@@ -21,6 +23,8 @@ def source_of(given: object, population: PopulationConfig, where: str) -> Source
         return given
     if (columns := columns_of(given)) is not None:
         return source_of_table(columns, population, where)
+    if has_splits(given):
+        return source_of_splits(given, population, where)
     if isinstance(given, tuple) and len(given) in (2, 3):
         return Source(given[0], given[1], device=given[2] if len(given) == 3 else None)
     if isinstance(given, list):
@@ -30,7 +34,7 @@ def source_of(given: object, population: PopulationConfig, where: str) -> Source
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
     kind = f"tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
-    raise UserError(f"{where}: is a {kind}, must be {FORMS}")
+    raise UserError(f"{where}: is of type {kind}, must be {FORMS}")
 
 
 def source_of_devices(devices: object, population: PopulationConfig) -> Source:
@@ -62,7 +66,9 @@ def _pair(device: Any, population: PopulationConfig, where: str) -> Any:
         samples = [device[place] for place in range(len(device))]
         try:
             x, y = zip(*samples, strict=True)
-            return np.stack([np.asarray(one) for one in x]), np.stack([np.asarray(one) for one in y])
+            return np.stack([as_array(where, "x", one) for one in x]), np.stack(
+                [as_array(where, "y", one) for one in y]
+            )
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{where}: its samples must be pairs (x, y) of the same shape: {error}") from error
     return device

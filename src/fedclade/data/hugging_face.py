@@ -28,13 +28,13 @@ def is_saved_set(path: Path) -> bool:
 def read_saved_set(path: Path, population: PopulationConfig, where: str) -> Source:
     """What such a folder holds."""
     datasets = _datasets(where)
-    return _source(_loaded(where, datasets.load_from_disk, str(path)), population, where)
+    return source_of_splits(_loaded(where, datasets.load_from_disk, str(path)), population, where)
 
 
 def read_named_set(name: str, population: PopulationConfig, where: str) -> Source:
     """What a set of the hub holds; it is downloaded once, and kept where the package keeps such sets."""
     datasets = _datasets(where)
-    return _source(_loaded(where, datasets.load_dataset, name), population, where)
+    return source_of_splits(_loaded(where, datasets.load_dataset, name), population, where)
 
 
 def _loaded(where: str, load: Any, name: str) -> Any:
@@ -45,8 +45,14 @@ def _loaded(where: str, load: Any, name: str) -> Any:
         raise UserError(f"{where}: cannot be read as a Hugging Face data set: {reason}") from error
 
 
-def _source(found: Any, population: PopulationConfig, where: str) -> Source:
-    parts = dict(found) if isinstance(found, dict) else {"": found}
+def has_splits(given: object) -> bool:
+    """Whether something is a set in several splits, by name."""
+    return isinstance(given, dict) and hasattr(given, "with_format")
+
+
+def source_of_splits(found: Any, population: PopulationConfig, where: str) -> Source:
+    """What a set holds, whether it is in several splits or in none."""
+    parts = dict(found) if has_splits(found) else {"": found}
     tables: dict[str, dict[str, Any]] = {}
     for split, part in parts.items():
         columns = columns_of(part)

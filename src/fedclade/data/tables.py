@@ -7,7 +7,7 @@ The columns that the population section names (``label_column``, ``device_column
 import csv
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +29,7 @@ def columns_of(given: object) -> dict[str, Any] | None:
 
     if isinstance(given, pd.DataFrame):
         return {str(name): given.iloc[:, place].to_numpy() for place, name in enumerate(given.columns)}
-    if not isinstance(given, Mapping) and hasattr(given, "with_format") and hasattr(given, "features"):
+    if isinstance(given, Sized) and hasattr(given, "with_format") and hasattr(given, "features"):
         kinds = {name: type(feature).__name__ for name, feature in given.features.items()}
         found = given.with_format("numpy")[:]
         return {name: _channels_first(found[name]) if kinds[name] == "Image" else found[name] for name in kinds}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from fedclade.core.errors import UserError
+from fedclade.core.plugins import users_code
 from fedclade.metrics.outcome import Outcome
 
 OWN = "own"  # the table and the figure of metrics that name no other
@@ -33,7 +34,8 @@ class Metric:
     def __call__(self, outcome: Outcome) -> float | None:
         """The number; None where it does not exist, or is not a number because no device answered."""
         assert self.compute is not None, f"{self.name} is not computed from an outcome"
-        value: object = self.compute(outcome)
+        with users_code(f"metric {self.name!r}"):
+            value: object = self.compute(outcome)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isinf(value):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from fedclade.config import ModelConfig
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss, takes
+from fedclade.core.plugins import load, members, near_miss, takes, users_code
 from fedclade.core.random import derived_seed
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _build_own(name: str, shape: Shape, classes: int, tokens: bool) -> "nn.Modul
     factory = load("model.name", name)
     if not takes(factory, 2):
         raise UserError(f"{where}: must be a function of (shape, classes)")
-    module = factory(shape, classes)
+    with users_code(where):
+        module = factory(shape, classes)
     if not isinstance(module, nn.Module):
         raise UserError(f"{where}: the factory gave a {type(module).__name__}, not a Module")
     _try_out(module, where, torch.zeros(2, *shape, dtype=torch.long if tokens else torch.float32), classes)

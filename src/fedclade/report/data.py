@@ -12,9 +12,9 @@ MOST_CLASSES = 20  # more are not listed one by one
 
 def show_description(found: Description) -> Iterator[str | Table]:
     """Its parts, from the whole to the devices."""
-    shape = "×".join(map(str, found.shape))
+    axes = "C×H×W" if len(found.shape) == 3 else "shape"
     size = f"{found.memory_bytes / 1e6:,.3g} MB"
-    yield f"Samples     {found.samples:,} of {found.dtype}, C×H×W = {shape}, {size}"
+    yield f"Samples     {found.samples:,} of {found.dtype}, {axes} = {'×'.join(map(str, found.shape))}, {size}"
     yield f"Values      {found.value_min:.6g} to {found.value_max:.6g}"
     if found.class_samples is not None:
         each = _reach(min(found.class_samples), max(found.class_samples))

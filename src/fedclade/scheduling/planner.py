@@ -12,8 +12,9 @@ import numpy as np
 
 from fedclade.config import SchedulingConfig
 from fedclade.core.arrays import Floats, Ints
-from fedclade.core.errors import Interrupted, UserError
+from fedclade.core.errors import UserError
 from fedclade.core.links import Links
+from fedclade.core.plugins import users_code
 from fedclade.core.timeline import Timeline
 from fedclade.scheduling.allocation.rule import Rule, allocate, find_rule
 from fedclade.scheduling.allocation.slots import Allocation, Effort, Slots
@@ -120,13 +121,8 @@ class Planner:
 
     def _selected(self, situation: Situation) -> Ints:
         """Whom the policy selects; what goes wrong in a policy of the user's own is told by its name."""
-        try:
+        with users_code(f"policy {self.policy.name!r}: round {situation.round}"):
             chosen = self._checked(self.policy.select(situation), situation.devices)
-        except (UserError, Interrupted):
-            raise
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"policy {self.policy.name!r}: fails in round {situation.round}: {reason}") from error
         waiting = sum(len(cluster.members) for cluster in situation.clusters if cluster.open)
         if not len(chosen) and waiting and ":" in self.config.policy:  # the user's own
             raise UserError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedclade.config import Config
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss, takes
+from fedclade.core.plugins import load, members, near_miss, takes, users_code
 from fedclade.data.files import SUFFIXES, read_path
 from fedclade.data.given import GIVEN, source_of
 from fedclade.data.hugging_face import PREFIX, read_named_set
@@ -61,7 +61,7 @@ def _key(config: Config) -> tuple[str, str | None]:
 
 def _exists(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return bool(name) and Path(name).exists()
     except (OSError, ValueError):  # too long, or with a zero byte: not the name of a file
         return False
 
@@ -70,8 +70,9 @@ def _read_own(config: Config, where: str) -> Source:
     function = load("population.source", config.population.source)
     if not takes(function, 1):
         raise UserError(f"{where}: must be a function of the config")
-    try:
-        given = function(config)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
+    with users_code(where):
+        try:
+            given = function(config)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
     return source_of(given, config.population, where)

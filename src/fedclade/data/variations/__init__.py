@@ -15,7 +15,7 @@ import numpy as np
 
 from fedclade.config import Config
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, members, near_miss, takes
+from fedclade.core.plugins import load, members, near_miss, takes, users_code
 from fedclade.data.source import Source
 
 # From samples, their targets and a group to what a device of that group holds.
@@ -70,7 +70,8 @@ def _own(config: Config) -> Vary:
         raise UserError(f"{where}: must be a function of (x, y, group, config)")
 
     def vary(x: np.ndarray, y: np.ndarray, group: int) -> tuple[np.ndarray, np.ndarray]:
-        found = function(x, y, group, config)
+        with users_code(where):
+            found = function(x, y, group, config)
         if not isinstance(found, tuple) or len(found) != 2:
             raise UserError(f"{where}: gave a {type(found).__name__}, must give a pair (x, y)")
         seen = np.asarray(found[0]), np.asarray(found[1])

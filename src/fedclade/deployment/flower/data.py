@@ -23,7 +23,7 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Ints, Targets
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load
+from fedclade.core.plugins import load, users_code
 from fedclade.core.task import Task
 from fedclade.data import Population, Source, build_population, validation_share_of_training
 from fedclade.data.checks import SPLITS, check_inputs, check_targets
@@ -120,7 +120,8 @@ def _from_function(source: str, node_config: NodeConfig) -> tuple[Labelled, Labe
     function = load("data", source)
     if not callable(function):
         raise UserError(f"data = {source!r}: must be a function of the node config")
-    found = function(node_config)
+    with users_code(f"data = {source!r}"):
+        found = function(node_config)
     try:
         (x_train, y_train), (x_test, y_test) = found
     except (TypeError, ValueError):

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedclade.core.errors import UserError
-from fedclade.core.plugins import load, near_miss, takes
+from fedclade.core.plugins import load, near_miss, takes, users_code
 from fedclade.scheduling.allocation.contract import checked
 from fedclade.scheduling.allocation.slots import Allocation, Effort, Slots
 
@@ -62,4 +62,5 @@ def allocate(rule: Rule, slots: Slots) -> Allocation:
     on = ~slots.timeline.missed
     effort = Effort(**{name: np.where(on, values, 0.0) for name, values in vars(slots.effort).items()})
     slots = replace(slots, rule=rule.name, effort=effort)
-    return checked(slots, rule.settle(slots))
+    with users_code(f"allocation rule {rule.name!r}"):
+        return checked(slots, rule.settle(slots))
