@@ -145,6 +145,10 @@ def test_a_plan_as_csv_is_a_trace_that_gives_the_same_plan(here, settings):
     assert after.plan(4).timeline.makespan == after.plan(1).timeline.makespan
 
 
+def test_several_rounds_without_a_file_for_them_are_refused(here):
+    assert refusal("plan", "tiny.toml", "--rounds", 3).startswith("fedclade: --rounds 3: is for --csv FILE")
+
+
 def test_a_plan_of_nobody_and_one_of_those_who_miss_it_have_all_columns(here):
     fedclade("plan", "tiny.toml", "--set", "scheduling.deadline_seconds=1e-9", "--csv", "missed.csv")
     assert {(row["selected"], row["missed"], row["power_w"]) for row in rows_of("missed.csv")} == {("1", "1", "")}

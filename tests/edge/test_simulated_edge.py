@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -194,6 +195,11 @@ def test_links_that_carry_nothing_are_counted():
     assert np.isinf(links.upload_seconds).all()
     assert not links.reachable.any()
     assert "3 of 3 links carry nothing at all" in plausibility(links, edge.model_bits)[-1]
+    away = replace(links, absent=np.array([True, False, True]))
+    assert "1 of 1 links carry nothing at all" in plausibility(away, edge.model_bits)[-1]
+    assert plausibility(replace(links, absent=np.full(3, True)), edge.model_bits) == [
+        "no device is there in this round"
+    ]
 
 
 @pytest.mark.parametrize(

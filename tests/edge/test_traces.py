@@ -256,7 +256,7 @@ def test_a_mistake_in_a_device_trace_is_one_line_too(write, text, right):
 def test_a_file_that_cannot_be_read_is_named_with_its_field(tmp_path):
     assert error_line(read, "none.csv") == 'edge.trace = "none.csv": cannot be read: No such file or directory'
     (tmp_path / "x").write_bytes(b"\x80\x04\x95device")
-    assert error_line(read, str(tmp_path / "x")).endswith(": must be a CSV file, and is not UTF-8 text")
+    assert error_line(read, str(tmp_path / "x")).endswith(": must be a CSV or .parquet file, and is not UTF-8 text")
 
 
 def test_a_rate_beyond_all_numbers_says_how_wide_a_sub_channel_it_would_take(write):

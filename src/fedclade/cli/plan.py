@@ -32,6 +32,8 @@ def plan(
     from fedclade.report import terminal
     from fedclade.simulation import Experiment
 
+    if rounds > 1 and csv_file is None:
+        raise UserError(f"--rounds {rounds}: is for --csv FILE, which has all of them; --round N shows another round")
     experiment = Experiment(source, overrides)
     planned = experiment.plan(round_, devices=devices, compare=True)
     if csv_file is not None:

@@ -148,21 +148,25 @@ class SimulatedEdge:
 
 
 def plausibility(links: Links, model_bits: float) -> list[str]:
-    """What a radio engineer would raise an eyebrow at, in plain words."""
+    """What a radio engineer would raise an eyebrow at, in plain words; of the devices that are there."""
+    here = slice(None) if links.absent is None else ~links.absent
+    snr, uploads = links.snr[here], links.upload_seconds[here]
+    if not len(snr):
+        return ["no device is there in this round"]
     warnings = []
-    snr_db = 10.0 * np.log10(np.maximum(np.median(links.snr), 1e-300))
-    upload = float(np.median(links.upload_seconds))
+    snr_db = 10.0 * np.log10(np.maximum(np.median(snr), 1e-300))
+    upload = float(np.median(uploads))
     if upload > 3600.0:
         warnings.append(
             f"median SNR {snr_db:.0f} dB: a {model_bits / 1e6:.3g} Mbit upload takes {duration(upload)}; "
             'edge.noise = "thermal" is the physical value'
         )
-    compute = float(np.median(links.compute_seconds))
+    compute = float(np.median(links.compute_seconds[here]))
     if compute < 1e-3:
         warnings.append(
             f"median computing time {duration(compute)}: tiny data, or edge.cycles is too low for training "
             '(edge.cycles_per = "bit" is the usual reading)'
         )
-    if unreachable := int(np.isinf(links.upload_seconds).sum()):
-        warnings.append(f"{unreachable} of {len(links.snr)} links carry nothing at all: their devices miss the round")
+    if unreachable := int(np.isinf(uploads).sum()):
+        warnings.append(f"{unreachable} of {len(snr)} links carry nothing at all: their devices miss the round")
     return warnings

@@ -96,7 +96,7 @@ def read_trace(field: str, path: str, wanted: Sequence[str], devices: int, end: 
     except OSError as error:
         raise UserError(f'{field} = "{path}": cannot be read: {error.strerror}') from error
     except UnicodeDecodeError as error:
-        raise UserError(f'{field} = "{path}": must be a CSV file, and is not UTF-8 text') from error
+        raise UserError(f'{field} = "{path}": must be a CSV or .parquet file, and is not UTF-8 text') from error
     except csv.Error as error:
         raise UserError(f"{path}: not a CSV file: {error}") from error
     missing = np.setdiff1d(np.arange(devices), trace.device[trace.round == 1])

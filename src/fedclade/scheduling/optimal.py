@@ -4,6 +4,8 @@ The search is bounded by CP-SAT's deterministic time, not by the wall clock, and
 the same round gives the same plan on every machine.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from fedclade.core.arrays import Floats, Ints
@@ -20,15 +22,26 @@ def shortest_order(ready: Floats, upload: Floats, subchannels: int, known_start:
     real times, and the order, placed with the real times, is at most a few ticks longer than what the solver saw.
     """
     try:
-        from ortools.sat.python import cp_model
+        from ortools.sat.python import cp_model  # noqa: F401
     except ImportError as error:
         raise UserError(
             "scheduling.order = \"optimal\": needs OR-tools; install it with: pip install 'fedclade[optimal]'"
         ) from error
+    order, proven = _searched(*(tuple(times.tolist()) for times in (ready, upload, known_start)), subchannels)
+    return np.array(order, dtype=np.int64), proven
+
+
+@lru_cache(maxsize=1)  # every allocation rule under which a round is planned asks for the same search
+def _searched(
+    ready_at: tuple[float, ...], lasts: tuple[float, ...], known_at: tuple[float, ...], subchannels: int
+) -> tuple[tuple[int, ...], float]:
+    from ortools.sat.python import cp_model
+
+    ready, upload, known_start = (np.array(times) for times in (ready_at, lasts, known_at))
     known = np.argsort(known_start, kind="stable")
     horizon = float((known_start + upload).max(initial=0.0))
     if horizon == 0.0:
-        return known, 0.0
+        return tuple(known.tolist()), 0.0
     tick = horizon / RESOLUTION
     release, length, hint = (np.floor(seconds / tick).astype(int).tolist() for seconds in (ready, upload, known_start))
     last = RESOLUTION + 1
@@ -46,6 +59,6 @@ def shortest_order(ready: Floats, upload: Floats, subchannels: int, known_start:
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = DETERMINISTIC_SECONDS
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return known, 0.0
+        return tuple(known.tolist()), 0.0
     order = np.argsort(np.array([solver.value(s) for s in starts]), kind="stable")
-    return order, float(solver.best_objective_bound) * tick
+    return tuple(order.tolist()), float(solver.best_objective_bound) * tick
