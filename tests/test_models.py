@@ -167,6 +167,12 @@ def lazy(shape, classes):
 def no_module(shape, classes):
     return [1.0]
 
+def careless(shape, classes):
+    class Careless(nn.Module):
+        def forward(self, x):
+            return self.nothing(x)
+    return Careless()
+
 def broken(shape, classes):
     raise LookupError("no such layer")
 
@@ -204,6 +210,8 @@ def test_a_factory_of_something_else_is_refused(attribute, right):
 def test_a_factory_whose_module_cannot_take_the_samples_is_refused():
     line = error_line(build, "my_nets:misfit", DIGITS)
     assert line.startswith('model.name = "my_nets:misfit": fails on samples of C×H×W = 1×8×8: ')
+    line = error_line(build, "my_nets:careless", DIGITS)
+    assert line.endswith("fails on samples of C×H×W = 1×8×8: 'Careless' object has no attribute 'nothing'")
 
 
 @pytest.mark.usefixtures("my_nets")

@@ -30,6 +30,7 @@ from fedclade.fleet.simulated.looks import parts_of
 from fedclade.fleet.simulated.net import LOOK_BATCH
 from fedclade.fleet.simulated.pool import WorkersTrainer
 from fedclade.fleet.simulated.trainer import Steering
+from fedclade.models import build_model
 from tiny_runs import outcome, tiny
 
 SIDE = 16  # the smallest image the small convolutional net takes
@@ -128,6 +129,32 @@ def test_a_net_the_lean_step_does_not_know_gives_the_plain_engines_updates_too(c
     np.testing.assert_array_equal(turned.initial_model(), model)
     one, other = (Evaluate(model[None], device, device).run(trainer.examiner) for trainer in (plain, turned))
     np.testing.assert_allclose(other.loss, one.loss, rtol=1e-5)
+
+
+SHARED_AND_FROZEN = """
+from torch import nn
+
+def shared(shape, classes):
+    first, middle, last = nn.Linear(256, 9), nn.Linear(9, 9), nn.Linear(9, classes)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), middle, nn.ReLU(), middle, nn.ReLU(), last)
+
+def frozen(shape, classes):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(256, 9), nn.ReLU(), nn.Linear(9, classes))
+    net[1].requires_grad_(False)
+    return net
+"""
+
+
+@pytest.mark.parametrize("extras", [{}, {"weight_decay": 0.01, "momentum": 0.5}])
+@pytest.mark.parametrize("net", ["shared", "frozen"])
+def test_what_layers_share_is_one_and_what_is_frozen_stays_with_every_engine(net, extras, tmp_path, monkeypatch):
+    stand_in_folder_with(monkeypatch, tmp_path, "nets_19", SHARED_AND_FROZEN)
+    plan, population = settings_of(f"nets_19:{net}", **extras), population_of([9, 20])
+    plain, lean = (updates(Engine(name, 1), plan, population) for name in ("sequential", "workers"))
+    assert_close(lean, plain)
+    assert not DenseStack.fits(build_model(plan.model, (1, SIDE, SIDE), 5, 1))
+    assert (np.abs(plain[:, : 257 * 9]).max() > 0) == (net == "shared")
+    assert np.abs(plain[:, -5:]).max() > 0
 
 
 @pytest.mark.parametrize(("model", "engine"), ENGINES)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import fedclade
-from data_builders import error_line
+from data_builders import error_line, stand_in_folder_with
 from fedclade import Run, open_run
 from fedclade.data import build_population
 from tiny_runs import TINY, refusal, tiny
@@ -150,6 +151,34 @@ def test_models_of_other_samples_than_images_are_as_ready_to_be_used(other_run):
             scores = module(samples)
         loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels)).item()
         assert loss == pytest.approx(told.loc[device, "loss"], rel=1e-4)
+
+
+TIED = """
+from torch import nn
+
+def net(shape, classes):
+    middle = nn.Linear(4, 4)
+    return nn.Sequential(nn.Flatten(), middle, nn.Tanh(), middle, nn.Linear(4, classes))
+
+def other(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, classes))
+"""
+
+
+def test_a_model_whose_layers_share_weights_is_ready_and_one_that_was_changed_since_is_told(tmp_path, monkeypatch):
+    stand_in_folder_with(monkeypatch, tmp_path, "tied_nets", TIED)
+    facts = {"model.name": "tied_nets:net", "incongruence.kind": "none", "run.rounds": 1}
+    samples = RNG.normal(size=(60, 4))
+    experiment = fedclade.Experiment.from_arrays(TINY, samples, CLASSES, np.arange(60) % 6, facts)
+    run = experiment.run(tmp_path / "run")
+    mine, labels = used(experiment, 0)
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(run.module("0")(mine), torch.from_numpy(labels)).item()
+    assert loss == pytest.approx(run.evaluations.set_index("device").loc[0, "loss"], rel=1e-4)
+    nets = sys.modules["tied_nets"]
+    monkeypatch.setattr(nets, "net", nets.other)
+    line = error_line(run.module, "0")
+    assert line.startswith('model.name = "tied_nets:net": has other tensors than when it was trained: 1.bias')
 
 
 @pytest.mark.slow

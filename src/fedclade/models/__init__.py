@@ -61,13 +61,20 @@ def count_parameters(config: ModelConfig, shape: Shape, classes: int, tokens: bo
     if member is not None and hasattr(member, "parameters") and not config.local:
         return int(member.parameters(config, shape, classes))
     module = build_model(config, shape, classes, 0, tokens)
-    buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
-    tensors = {**dict(module.named_parameters()), **buffers}
     return sum(
         tensor.numel()
-        for name, tensor in tensors.items()
+        for name, tensor in vector_tensors(module).items()
         if not any(fnmatchcase(name, pattern) for pattern in config.local)
     )
+
+
+def vector_tensors(module: "nn.Module") -> dict[str, "torch.Tensor"]:
+    """What a model is made of, in the order of its vector: parameters, then buffers of real numbers (batch norm's).
+
+    What layers share is there once.
+    """
+    buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+    return {**dict(module.named_parameters()), **buffers}
 
 
 def _member(name: str, tokens: bool) -> ModuleType:
@@ -133,7 +140,7 @@ def _try_out(module: "nn.Module", where: str, samples: "torch.Tensor", classes: 
     try:
         with torch.no_grad():
             scores = outputs_of(module, samples)
-    except (RuntimeError, ValueError, IndexError) as error:
+    except Exception as error:  # a user's module may fail in any way
         reason = " ".join(str(error).split())
         kind = "token ids" if samples.dtype == torch.long else "samples"
         shape = "×".join(map(str, samples.shape[1:]))

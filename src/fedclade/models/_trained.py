@@ -18,7 +18,7 @@ from fedclade.core.arrays import Singles
 from fedclade.core.errors import UserError
 from fedclade.core.task import Task
 from fedclade.data.source import standard_axes
-from fedclade.models import Shape, build_model, outputs_of
+from fedclade.models import Shape, build_model, outputs_of, vector_tensors
 
 KEY = "fedclade"  # one entry of a file's metadata: several would be written in any order, and the same model must
 # give the same bytes
@@ -66,9 +66,17 @@ class TrainedModel(nn.Module):
         super().__init__()
         self.card = card
         self.model = build_model(ModelConfig(**card.architecture), card.input_shape, card.task.outputs, 0, card.tokens)
-        weights = {name: torch.from_numpy(np.array(values)) for name, values in tensors.items()}
-        uncounted = {name: buffer for name, buffer in self.model.named_buffers() if not buffer.is_floating_point()}
-        self.model.load_state_dict({**uncounted, **weights})
+        own = vector_tensors(self.model)
+        if {name: tuple(tensor.shape) for name, tensor in own.items()} != {
+            n: each.shape for n, each in tensors.items()
+        }:
+            name = card.architecture["name"]
+            raise UserError(
+                f'model.name = "{name}": has other tensors than when it was trained: {", ".join(sorted(tensors))}'
+            )
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(torch.from_numpy(np.array(tensors[name])))
         per_input = standard_axes(card.input_shape)
         std, mean = (torch.tensor(values).reshape(per_input) for values in (card.std, card.mean))
         self.register_buffer("scale", 1.0 / (card.full_scale * std))

@@ -13,11 +13,11 @@ from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed
 from fedclade.data import Population
 from fedclade.data.source import standard_axes
-from fedclade.fleet.simulated.kernels.flat import bind, vector_tensors
+from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import compile_lean
 from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.fleet.told import Share
-from fedclade.models import build_model, outputs_of
+from fedclade.models import build_model, outputs_of, vector_tensors
 
 # Images that are looked at together: as many as stay in the cache on their way through a net.
 LOOK_BATCH, LEAN_LOOK_BATCH = 256, 64

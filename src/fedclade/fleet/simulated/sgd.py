@@ -38,8 +38,7 @@ class Local(Net):
     def __init__(self, config: Config, population: Population, step: Step) -> None:
         super().__init__(config, population, step)
         self.config, self._refit_from = config.training, config.refit_from
-        self._trained = sum(parameter.numel() for parameter in self._module.parameters())  # buffers follow them
-        if self._trained < len(self.initial):
+        if sum(parameter.numel() for parameter in self._module.parameters()) < len(self.initial):
             _refuse_steps_through_buffers(config)
         self._least_batch = 2 if any(isinstance(layer, _BatchNorm) for layer in self._module.modules()) else 1
         dense = self._device.type == "cpu" and DenseStack.fits(self._module)
@@ -148,7 +147,9 @@ class Local(Net):
         if aside.vector is not None:
             step.add_(aside.vector)
         if self.config.weight_decay:
-            step[: self._trained].add_(self._weights[: self._trained], alpha=self.config.weight_decay)
+            for parameter in self._module.parameters():
+                if parameter.requires_grad and parameter.grad is not None:
+                    parameter.grad.add_(parameter.data, alpha=self.config.weight_decay)
         if momentum is not None:
             step = momentum.mul_(self.config.momentum).add_(step)
         self._weights.add_(step, alpha=-rate)

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedclade.config import TrainingConfig
 from fedclade.core.arrays import Ints, Singles
+from fedclade.fleet.simulated.kernels.flat import is_plain_stack
 from fedclade.fleet.simulated.kernels.targets import Targets
 from fedclade.fleet.simulated.trainer import Steering
 
@@ -29,7 +30,7 @@ class DenseStack:
     @staticmethod
     def fits(module: nn.Module) -> bool:
         """Whether a module is such a net."""
-        if type(module) is not nn.Sequential:
+        if not is_plain_stack(module):
             return False
         kinds = [type(layer) for layer in module if type(layer) is not nn.Flatten]
         biased = all(layer.bias is not None for layer in module if isinstance(layer, nn.Linear))

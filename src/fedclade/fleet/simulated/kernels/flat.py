@@ -1,13 +1,18 @@
 """A module's parameters and gradients as views of two flat vectors: a model is a vector, an update a difference."""
 
+from typing import TypeGuard
+
 import torch
 from torch import nn
 
+from fedclade.models import vector_tensors
 
-def vector_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """What a model is made of, in the order of its vector: parameters, then buffers of real numbers (batch norm's)."""
-    buffers = {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
-    return {**dict(module.named_parameters()), **buffers}
+
+def is_plain_stack(module: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Whether a module is a sequence of layers that are all trained and share nothing: what can be written out."""
+    names = len(list(module.named_parameters(remove_duplicate=False)))
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return type(module) is nn.Sequential and len(trained) == names
 
 
 def bind(module: nn.Module, channels_last: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedclade.fleet.simulated.kernels.flat import is_plain_stack
 from fedclade.fleet.simulated.kernels.targets import Targets
 
 FEW_CHANNELS = 16  # with more output channels than this, oneDNN's convolutions are faster
@@ -273,7 +274,7 @@ def _gradient(parameter: torch.Tensor) -> torch.Tensor:
 
 def compile_lean(module: nn.Module, targets: Targets) -> LeanProgram | None:
     """The module's layers written out, or None if one of them is not known here. Call after ``flat.bind``."""
-    if type(module) is not nn.Sequential:
+    if not is_plain_stack(module):
         return None
     layers: list[Layer] = []
     with_parameters: list[bool] = []
