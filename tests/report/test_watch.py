@@ -214,6 +214,18 @@ def test_without_a_terminal_each_change_is_a_line(halfway, tmp_path):
     assert lines[-1].startswith("round 3/3  accuracy ")
 
 
+def test_a_directory_that_is_not_there_yet_is_waited_for(compared, tmp_path):
+    shutil.copytree(compared, tmp_path / "copy")
+    begins = threading.Timer(0.3, (tmp_path / "copy").rename, [tmp_path / "later"])
+    begins.start()
+    answer = fedclade("watch", tmp_path / "later", "--terminal", "--every", 0.1)
+    begins.join()
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[0] == f"Waiting     for {tmp_path / 'later'}, which is not there yet (Ctrl-C ends this)"
+    assert lines[-1] == f"Over        2 finished: {tmp_path / 'later'}"
+
+
 def test_the_command_ends_with_the_run(compared):
     answer = fedclade("watch", compared, "--terminal")
     assert (answer.code, answer.err) == (0, "")

@@ -18,9 +18,9 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="between two looks, with --terminal")] = 1.0,
 ) -> None:
     """Follow a run or a comparison as it goes, on a local page or in the terminal; Ctrl-C ends the watching."""
-    from fedclade.report.watch import Watch, follow, serve
+    from fedclade.report.watch import Watch, follow, serve, wait_for
 
-    watching, screen = Watch(folder), console()
+    screen = console()
 
     def told(url: str) -> None:
         screen.print(f"Watching    {folder} on {url} (Ctrl-C ends this, not the run)", soft_wrap=True)
@@ -28,6 +28,10 @@ def watch(
             webbrowser.open(url)
 
     with contextlib.suppress(KeyboardInterrupt):
+        if not folder.exists():
+            screen.print(f"Waiting     for {folder}, which is not there yet (Ctrl-C ends this)", soft_wrap=True)
+            wait_for(folder, every)
+        watching = Watch(folder)
         if not terminal:
             serve(watching, port, told)
         else:

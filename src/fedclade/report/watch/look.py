@@ -15,6 +15,7 @@ from fedclade.report.page import rounded
 from fedclade.report.terminal.progress import event_line
 from fedclade.runs import Run, read_config
 from fedclade.runs.database import has_tables
+from fedclade.runs.directory import CONFIG as RUN_CONFIG
 from fedclade.runs.directory import DATABASE, SUMMARY
 from fedclade.study import CONFIG, read_comparisons
 
@@ -75,6 +76,12 @@ class _Place:
     name: str
     config: Config
     folder: Path
+
+
+def wait_for(folder: Path, every_seconds: float) -> None:
+    """Wait until a run or a comparison is begun in a directory that is not there yet."""
+    while not any((folder / name).is_file() for name in (CONFIG, RUN_CONFIG)):
+        time.sleep(every_seconds)
 
 
 class Watch:
