@@ -141,6 +141,7 @@ def test_a_cluster_that_was_merged_into_another_is_no_longer_counted_nor_in_use(
     assert data["lead"].endswith("they are served by one model.")
     assert {tile["label"]: tile["value"] for tile in data["tiles"]}["Clusters found"] == "1"
     assert [(node["name"], node["in_use"]) for node in data["tree"]] == [("0", False), ("0.0", True), ("0.1", False)]
+    assert data["tree"][2]["last_round"] == 3  # its line ends there
     assert merged.rounds["clusters"].tolist() == [1, 2, 1]
     assert merged.summary["clusters"] == 1
     with browser() as page:

@@ -10,7 +10,7 @@ def drift_told(run: Run) -> str | None:
     if changed is None:
         return None
     word = "changed group" if run.config.drift.kind == "group" else "swapped data"
-    told = f"{changed} device(s) {word} in round {run.config.drift.round}; "
+    told = f"{changed} device{'s' * (changed != 1)} {word} in round {run.config.drift.round}; "
     lost = summary[f"drift_{score.name}_lost"]
     below = f"{score.difference(lost)}{score.points} below the {score.title} they had" if lost else ""
     if share is None:

@@ -60,14 +60,14 @@ chart("tree-chart", () => {
   const traces = [], annotations = [];
   for (const node of tree) {
     const y = height.get(node.name);
-    const [from, to] = [at(node.born_round), at(node.split ? node.split.round : lastRound)];
+    const [from, to] = [at(node.born_round), at(node.split ? node.split.round : node.merged_into ? node.last_round : lastRound)];
     const facts = `model ${node.name}: ${node.members.length} devices (${spans(node.members)})`;
     const evidence = node.split ? node.split.evidence : {};
     const why = node.split
       ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}` +
         (evidence.p_group !== undefined ? `: held-out images tell the groups apart (p = ${evidence.p_group.toExponential(0)})`
           : evidence.gap !== undefined ? `, similarity gap ${evidence.gap.toFixed(2)}` : "")
-      : node.merged_into ? `<br>merged into ${node.merged_into}`
+      : node.merged_into ? `<br>merged into ${node.merged_into} in round ${node.last_round}`
       : `<br>worst ${scoreText(node.worst)}, mean ${scoreText(node.mean)}`;
     traces.push({
       x: [from, to], y: [y, y], mode: "lines", showlegend: false, hoverinfo: "text", text: facts + why,
@@ -111,7 +111,7 @@ table("tree-table", "Every model there ever was", treeColumns.filter(Boolean), t
   swatch.style.background = nodeColour(node.name);
   const split = node.split;
   const fate = split ? `split in round ${split.round} (${duration(split.seconds)})`
-    : node.merged_into ? `merged into ${node.merged_into}`
+    : node.merged_into ? `merged into ${node.merged_into} in round ${node.last_round}`
     : node.stopped_round !== null ? `in use; stopped in round ${node.stopped_round}` : "in use; not stopped yet";
   const evidence = split ? split.evidence : {};
   const cosine = (value) => (value === undefined ? "" : { text: value.toFixed(3), sort: value });

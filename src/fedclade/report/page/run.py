@@ -16,6 +16,7 @@ from fedclade.report.page.headlines import lead, numbers, tiles
 from fedclade.report.page.large import large_data
 from fedclade.report.page.shell import Json, made_from, packed, rounded, score_data, shared_folder, write_page
 from fedclade.runs import Run
+from fedclade.runs.drift import groups_at_end
 from fedclade.runs.problem import check_run
 
 
@@ -67,7 +68,7 @@ def run_data(run: Run) -> Json:
         "rounds": _rounds(rounds, run.score),
         "drift": drift_data(run),
         "clusters": _norms(run.clusters),
-        "tree": _nodes(tree, each, devices),
+        "tree": _nodes(run, tree, each),
         "splits": _splits(run, devices),
         "uploads": _uploads(uploads, len(rounds)),
         "models": models_data(models, run.score),
@@ -152,15 +153,23 @@ def _rounds(rounds: pd.DataFrame, score: Score) -> Json:
     }
 
 
-def _nodes(tree: Tree, served: pd.DataFrame, devices: pd.DataFrame) -> list[Json]:
-    """Every model there ever was; ``in_use`` are the leaves."""
-    in_use = {leaf.name for leaf in tree.leaves()}
-    return [{**_node(node, served, devices), "in_use": node["name"] in in_use} for node in tree.to_json()]
+def _nodes(run: Run, tree: Tree, served: pd.DataFrame) -> list[Json]:
+    """Every model there ever was; ``in_use`` are the leaves, ``last_round`` is the last in which it was one."""
+    in_use, last = {leaf.name for leaf in tree.leaves()}, run.clusters.groupby("node")["round"].max()
+    group = pd.Series(groups_at_end(run.rows("devices"), run.rows("events")))
+    return [
+        {
+            **_node(node, served, group),
+            "in_use": node["name"] in in_use,
+            "last_round": int(last.get(node["name"], node["born_round"])),
+        }
+        for node in tree.to_json()
+    ]
 
 
-def _node(node: Json, served: pd.DataFrame, devices: pd.DataFrame) -> Json:
+def _node(node: Json, served: pd.DataFrame, group: pd.Series) -> Json:
     own = served["own"].reindex(node["members"])
-    planted = devices.set_index("device")["planted_group"].reindex(node["members"]).value_counts().sort_index()
+    planted = group.reindex(node["members"]).value_counts().sort_index()
     low, mean, high = rounded([own.min(), own.mean(), own.max()])
     return {
         **{
