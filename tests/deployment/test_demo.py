@@ -20,8 +20,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedclade import open_run
+from fedclade.core.errors import UserError
 from fedclade.deployment.flower.credentials import main, make_credentials
-from fedclade.deployment.flower.demo import APP, DEMO, QUIET, end, free_port, listens, tool, write_app
+from fedclade.deployment.flower.demo import APP, DEMO, QUIET, LocalFederation, end, free_port, listens, tool, write_app
 from fedclade.deployment.flower.server_app import OWN, config_of
 from tiny_runs import executable, refusal
 
@@ -37,6 +38,13 @@ def test_without_tls_only_this_machine_may_connect(host):
 
 def test_one_node_is_no_federation():
     assert refusal("deploy-demo", "--nodes", 1) == "fedclade: --nodes 1: must be at least 2"
+
+
+def test_a_run_that_failed_is_told_by_what_its_server_said():
+    said = "fedclade: no device answered within 3 s\nTraceback\nAn unhandled exception occurred.\n"
+    run = subprocess.Popen([sys.executable, "-c", f"print({said!r})"], stdout=subprocess.PIPE, text=True)
+    with pytest.raises(UserError, match=r"^the run failed: no device answered within 3 s$"):
+        LocalFederation.watch(run, lambda line: None)
 
 
 def test_without_flower_the_demo_says_what_to_install(monkeypatch):

@@ -190,7 +190,8 @@ class LocalFederation:
             if not any(word in line for word in ("INFO", "Success", "Using SuperLink")) and line.strip():
                 tell(line.rstrip())
         if run.wait() != 0 or not any(line.startswith("Run  ") for line in said):
-            raise UserError(f"the run failed: {' / '.join(said[-3:])}")
+            ours = [line.removeprefix("fedclade: ") for line in said if line.startswith("fedclade: ")]
+            raise UserError(f"the run failed: {' / '.join(ours[-1:] or said[-3:])}")
 
     def close(self) -> None:
         """End what was started, with all that it started."""
