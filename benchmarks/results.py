@@ -67,7 +67,7 @@ RESULTS = {
     "published-sattler": Result("published.md", "published-sattler"),
     "published-ifca": Result("published.md", "published-ifca", ("compare.seeds=2",)),
     "published-cfla": Result("published.md", "published-cfla"),
-    "published-cflgp": Result("published.md", "published-cflgp"),
+    "published-cflgp": Result("published.md", "published-cflgp", ("compare.seeds=1",)),
     "paper-table": Result("published.md", "paper-table", as_leaderboard=False),
     "paper-femnist-small": Result("paper-tables.md", "paper-femnist-small", (GREEDY,), as_leaderboard=False),
     "paper-cifar10-small": Result("paper-tables.md", "paper-cifar10-small", CIFAR10, as_leaderboard=False),

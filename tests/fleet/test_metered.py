@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedclade.clustering.method import Conversation
+from fedclade.config import TrainingConfig
 from fedclade.edge import Links
 from fedclade.fleet.answers import Evaluation, Paired, Survey
 from fedclade.fleet.fleet import Answers, Cost
@@ -42,7 +43,7 @@ def metered() -> Metered:
     """Training takes the three devices 1, 2 and 4 seconds, and 10 J each, for 2 epochs of 30 images."""
     seconds, one = np.array([1.0, 2.0, 4.0]), np.ones(3)
     links = Links(one, one, seconds, one, 10 * one, one, one > 0)
-    return Metered(Answering(), FourSecondsAModel(), links, np.array([30, 30, 30]), epochs=2)
+    return Metered(Answering(), FourSecondsAModel(), links, np.array([30, 30, 30]), TrainingConfig(epochs=2))
 
 
 def cost_of(question) -> Cost:
