@@ -124,11 +124,14 @@ def test_a_model_of_ones_own_is_the_one_that_is_trained(tmp_path):
 
 
 @pytest.mark.usefixtures("in_examples")
-@pytest.mark.parametrize("name", ["own_data", "own_model", "own_text", "own_text_model"])
-def test_the_command_of_an_example_works_from_its_folder(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("own_data", "own-data"), ("own_model", "own-model"), ("own_text", "own-text"), ("own_text_model", "own-text")],
+)
+def test_the_command_of_an_example_works_from_its_folder(tmp_path, name, page):
     (command,) = commands(EXAMPLES / f"{name}.py")
     assert command in commands(EXAMPLES / "README.md")
-    assert command in commands(DOCS / "own-data.md")
+    assert command in commands(DOCS / f"{page}.md")
     answer = fedclade(*command, *FAST, "--out", tmp_path / "run")
     assert (answer.code, open_run(tmp_path / "run").summary["rounds"]) == (0, 1)
 
@@ -181,7 +184,12 @@ def test_a_text_model_of_ones_own_learns_texts_and_its_groups_are_found(tmp_path
     assert run.summary["accuracy_mean"] > 0.8  # by chance: a third
 
 
-PRESETS = [("synthetic", "own-data"), ("topics", "own-data"), ("mix", "own-data"), ("regression", "regression")]
+PRESETS = [
+    ("synthetic", "made-up-data"),
+    ("topics", "made-up-data"),
+    ("mix", "made-up-data"),
+    ("regression", "regression"),
+]
 
 
 @pytest.mark.parametrize(("preset", "page"), PRESETS)

@@ -51,7 +51,7 @@ def users_code(where: str) -> Iterator[None]:
     """Around a call of what a user wrote: whatever goes wrong in it is one line that begins with ``where``."""
     try:
         yield
-    except (UserError, Interrupted):
+    except (UserError, Interrupted, MemoryError):
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())

@@ -66,9 +66,8 @@ def _pair(device: Any, population: PopulationConfig, where: str) -> Any:
         samples = [device[place] for place in range(len(device))]
         try:
             x, y = zip(*samples, strict=True)
-            return np.stack([as_array(where, "x", one) for one in x]), np.stack(
-                [as_array(where, "y", one) for one in y]
-            )
+            arrays = {"x": x, "y": y}
+            return tuple(np.stack([as_array(where, name, one) for one in each]) for name, each in arrays.items())
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{where}: its samples must be pairs (x, y) of the same shape: {error}") from error
     return device

@@ -67,13 +67,10 @@ class TrainedModel(nn.Module):
         self.card = card
         self.model = build_model(ModelConfig(**card.architecture), card.input_shape, card.task.outputs, 0, card.tokens)
         own = vector_tensors(self.model)
-        if {name: tuple(tensor.shape) for name, tensor in own.items()} != {
-            n: each.shape for n, each in tensors.items()
-        }:
-            name = card.architecture["name"]
-            raise UserError(
-                f'model.name = "{name}": has other tensors than when it was trained: {", ".join(sorted(tensors))}'
-            )
+        shapes, trained = ({name: tuple(each.shape) for name, each in group.items()} for group in (own, tensors))
+        if shapes != trained:
+            where = f'model.name = "{card.architecture["name"]}"'
+            raise UserError(f"{where}: has other tensors than when it was trained: {', '.join(sorted(trained))}")
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(torch.from_numpy(np.array(tensors[name])))
