@@ -203,9 +203,9 @@ def test_a_cluster_waits_half_its_age_after_a_test_in_vain():
     assert rounds == [1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 94]
 
 
-def test_it_waits_a_quarter_as_long_where_a_round_hears_half_of_it():
-    assert Outlook(next_test=1).refused(40, born_round=0, heard=0.5).next_test == 45
-    assert Outlook(next_test=1).refused(6, born_round=0, heard=0.1).next_test == 7
+def test_it_may_wait_for_another_share_of_its_age_but_a_round_at_least():
+    assert Outlook(next_test=1).refused(42, born_round=2, share=0.125).next_test == 47
+    assert Outlook(next_test=1).refused(6, born_round=0, share=0.01).next_test == 7
 
 
 @given(st.integers(0, 50), st.integers(1, 2000))

@@ -15,7 +15,7 @@ level.
    to the devices, too. If these pass, devices differ one by one, and from then on they judge cuts by models from which
    they leave their own update out (``without_own``).
 4. *Wait.* After a refused cut the cluster waits half its age, so a cluster of n rounds has had about 2.5 ln n tests.
-   Where devices differ one by one and not all are heard in a round, it waits less: less is learnt in each.
+   Where devices differ one by one it waits less, and still less where not all are heard: less is learnt in a round.
 """
 
 from dataclasses import dataclass, replace
@@ -110,13 +110,9 @@ class Outlook:
     best_round: int = 0
     p_value: float = 1.0  # of the last test
 
-    def refused(self, round_: int, born_round: int, p_value: float = 1.0, heard: float = 1.0) -> "Outlook":
-        """After a test in vain, or after none because there was no cut.
-
-        ``heard``: the share of the cluster that a round hears. Where half are heard, a round tells of a quarter of all
-        pairs of devices whether they help each other; so the cluster waits a quarter as long.
-        """
-        wait = max(1, int(heard**2 * (round_ - born_round) / 2))
+    def refused(self, round_: int, born_round: int, p_value: float = 1.0, share: float = 0.5) -> "Outlook":
+        """After a test in vain, or after none because there was no cut: wait for this share of the cluster's age."""
+        wait = max(1, int(share * (round_ - born_round)))
         return replace(self, next_test=round_ + wait, tests=self.tests + 1, p_value=p_value)
 
     def seen(self, round_: int, loss: float, progress: float = DEFAULTS.progress) -> "Outlook":

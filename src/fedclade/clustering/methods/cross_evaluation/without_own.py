@@ -64,10 +64,12 @@ class PayTest:
 def with_shorter_steps(models: Singles, own: Floats, sizes: tuple[int, int]) -> tuple[Singles, Floats]:
     """Models of two children, their parent and the start, and the judges' part in each: with children's shorter steps.
 
-    A child of n devices goes (n - 1) / n of its step there. Without the judge's own update that of a pair is one other
-    device's alone, and a whole step of that goes too far: the pair would seem to lose where it gains.
+    Without the judge's own update the step of a pair is one other device's alone, and all of that goes too far: the
+    pair would seem to lose where it gains. So a child goes as much less far as its judges lose more than the parent's:
+    of n devices each judge has (n - 1) / n left.
     """
-    part = np.array([(size - 1) / size for size in sizes], dtype=np.float32)
+    left, together = np.array([(size - 1) / size for size in sizes]), 1 - 1 / sum(sizes)
+    part = np.asarray(left / together, dtype=np.float32)
     shorter = models[-1] + part[:, None] * (models[:PARENT] - models[-1])
     children, start = [models[:-1], shorter], models[-1:]
     return np.concatenate([*children, start]), np.concatenate(
