@@ -133,11 +133,13 @@ def test_an_unknown_form_of_progress_is_refused(here):
 
 def test_a_crash_is_told_to_the_program_and_its_traceback_to_the_person(here):
     Path("bad.py").write_text(
-        "from fedclade.metrics import metric\n"
-        "@metric('bad', 'bad', every_round=True)\n"
-        "def spoilt(outcome):\n    raise RuntimeError('out of\\nluck')\n"
+        "from fedclade.clustering import BaseMethod\n"
+        "class Spoilt(BaseMethod):\n"
+        "    name, reveals = 'bad', 'sums'\n"
+        "    def after_training(self, state, arrival, fleet):\n"
+        "        raise RuntimeError('out of\\nluck')\n"
     )
-    words = [sys.executable, "-m", "fedclade", "run", "tiny.toml", "--set", 'run.metrics=["bad:spoilt"]']
+    words = [sys.executable, "-m", "fedclade", "run", "tiny.toml", "--set", "clustering.method=bad:Spoilt"]
     done = subprocess.run([*words, "--progress", "json"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
