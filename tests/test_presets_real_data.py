@@ -19,6 +19,7 @@ SMALLER = {
     "paper-femnist": ["run.rounds=2", "training.epochs=5"],
     "paper-femnist-small": ["run.rounds=2", "training.epochs=5"],
     "paper-literal": ["run.rounds=2", "training.epochs=5"],
+    "paper-table": ["run.rounds=2", "training.epochs=2"],
     "methods-femnist": ["run.rounds=1"],
     "published-sattler": ["run.rounds=1", "population.devices=20"],
     "paper-cifar10": ["run.rounds=1", "run.evaluate_every=1", "population.samples=1000", "training.epochs=1"],
