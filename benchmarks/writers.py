@@ -155,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.writers", description=__doc__)
     parser.add_argument("--writers", type=int, nargs="+", default=[20])
     parser.add_argument("--models", nargs="+", default=["mlp", "cnn"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[71, 72, 73])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[81, 82, 83])
     parser.add_argument("--alone", action="store_true", help="without oracle and IFCA beside it")
     parser.add_argument("--only", choices=("all", "half"), help="cells in which so many take part")
     parser.add_argument("--processes", type=int, default=2)
