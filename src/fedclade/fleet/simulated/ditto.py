@@ -20,10 +20,6 @@ class DittoTrainer(KeepingTrainer):
         super().__init__(trainer, kept)
         self._pull = pull
 
-    def holding(self, kept: Singles) -> "DittoTrainer":
-        """The same with other personal models."""
-        return DittoTrainer(self.trainer, self._pull, kept)
-
     def train_round(self, round_: int, models: Singles, devices: Ints, model_of: Ints, samples: Ints) -> Singles:
         """Δw of each device; and its personal model is trained."""
         own, sent = self.kept[devices], models[model_of[devices]]

@@ -1,5 +1,8 @@
 """Devices that keep something of their own from round to round: tensors, control variates or personal models."""
 
+import copy
+from typing import Self
+
 from fedclade.core.arrays import Ints, Singles
 from fedclade.fleet.questions import Examiner
 from fedclade.fleet.simulated.trainer import Steering, Trainer
@@ -17,9 +20,11 @@ class KeepingTrainer:
         self.trainer, self.kept, self.after = trainer, kept, kept
         self.parameters, self.incidents = trainer.parameters, trainer.incidents
 
-    def holding(self, kept: Singles) -> "KeepingTrainer":
+    def holding(self, kept: Singles) -> Self:
         """The same with other rows."""
-        raise NotImplementedError
+        other = copy.copy(self)
+        other.kept = other.after = kept
+        return other
 
     def train_round(self, round_: int, models: Singles, devices: Ints, model_of: Ints, samples: Ints) -> Singles:
         """Δw of each device. ``model_of`` and ``samples`` are of all devices, also of those that do not train."""

@@ -57,10 +57,6 @@ class PersonalTrainer(KeepingTrainer):
         super().__init__(trainer, kept)
         self.local = local
 
-    def holding(self, kept: Singles) -> "PersonalTrainer":
-        """The same with other values."""
-        return PersonalTrainer(self.trainer, self.local, kept)
-
     def train(
         self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
     ) -> Singles:

@@ -27,10 +27,6 @@ class ScaffoldTrainer(KeepingTrainer):
         super().__init__(trainer, kept)
         self._training = training
 
-    def holding(self, kept: Singles) -> "ScaffoldTrainer":
-        """The same with other control variates."""
-        return ScaffoldTrainer(self.trainer, self._training, kept)
-
     def train_round(self, round_: int, models: Singles, devices: Ints, model_of: Ints, samples: Ints) -> Singles:
         """Δw of each device, trained with its cluster's variate and its own."""
         means = controls(self.kept, model_of, samples, len(models))
