@@ -85,8 +85,7 @@ class Devices:
 
     def answers(self, side: np.ndarray, images: int | None, shares: tuple[Share, ...]) -> list[Survey]:
         """What devices say of a cut's models, from which each leaves its own update out."""
-        sizes = max(1, len(side) - int(side.sum())), max(1, int(side.sum()))
-        models, own = with_shorter_steps(*self.children(side, self.everyone), sizes)
+        models, own = with_shorter_steps(*self.children(side, self.everyone), side)
         updates = HeldUpdates.of(self.everyone, self.updates)
         asked = (SurveyModels(models, self.everyone, images, share, own=own, updates=updates) for share in shares)
         return [question.run(self.examiner) for question in asked]

@@ -72,9 +72,7 @@ class Rehearsal:
         devices, side = devices[here], side[here]
         if not large_enough(side, self._clustering.min_cluster_size):
             return None
-        second = int(side.sum())
-        sizes = len(side) - second, second
-        models, own = with_shorter_steps(*self._children(state, leaf, devices, side, devices), sizes)
+        models, own = with_shorter_steps(*self._children(state, leaf, devices, side, devices), side)
         question = SurveyModels(models, devices, own=own, updates=self._arrival.updates)
         again = replace(question, share="validation", known=True)
         return PayTest.of(side, [self._talk.ask(question), self._talk.ask(again)])

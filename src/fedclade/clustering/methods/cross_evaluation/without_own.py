@@ -61,20 +61,18 @@ class PayTest:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
-def with_shorter_steps(models: Singles, own: Floats, sizes: tuple[int, int]) -> tuple[Singles, Floats]:
+def with_shorter_steps(models: Singles, own: Floats, side: Bools) -> tuple[Singles, Floats]:
     """Models of two children, their parent and the start, and the judges' part in each: with children's shorter steps.
 
     Without the judge's own update the step of a pair is one other device's alone, and all of that goes too far: the
     pair would seem to lose where it gains. So a child goes as much less far as its judges lose more than the parent's:
     of n devices each judge has (n - 1) / n left.
     """
-    left, together = np.array([(size - 1) / size for size in sizes]), 1 - 1 / sum(sizes)
-    part = np.asarray(left / together, dtype=np.float32)
+    sizes = np.maximum(1, [np.count_nonzero(~side), np.count_nonzero(side)])
+    part = np.asarray((1 - 1 / sizes) / (1 - 1 / len(side)), dtype=np.float32)
     shorter = models[-1] + part[:, None] * (models[:PARENT] - models[-1])
-    children, start = [models[:-1], shorter], models[-1:]
-    return np.concatenate([*children, start]), np.concatenate(
-        [own[:, :-1], part * own[:, :PARENT], own[:, -1:]], axis=1
-    )
+    parts = [own[:, :-1], part * own[:, :PARENT], own[:, -1:]]
+    return np.concatenate([models[:-1], shorter, models[-1:]]), np.concatenate(parts, axis=1)
 
 
 def cost_before(tree: Tree, name: str) -> float:
