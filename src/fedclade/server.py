@@ -19,6 +19,7 @@ from fedclade.core.objective import unchanged
 from fedclade.core.records import ClusterRecord, EvaluationRecord, Event, RoundRecord, Verdict
 from fedclade.core.state import CONVENTIONAL, State
 from fedclade.core.stopwatch import Stopwatch
+from fedclade.core.threads import on_one_thread
 from fedclade.core.tree import ROOT, Node, Tree
 from fedclade.core.updates import HeldUpdates
 from fedclade.edge import Edge
@@ -34,8 +35,10 @@ class Server:
     def __init__(self, config: Config, fleet: Fleet, edge: Edge, method: Method, stopwatch: Stopwatch) -> None:
         self.config, self.fleet, self.edge, self.method, self.stopwatch = config, fleet, edge, method, stopwatch
         self.planner = Planner(config.scheduling, config.run.seed, edge.subchannels)
-        self.memory = Memory(config, fleet.parameters, fleet.keeps_updates)
+        few = config.population.devices <= config.clustering.needs_panel  # else panels are heard in full when needed
+        self.memory = Memory(config, fleet.parameters, fleet.keeps_updates and few)
 
+    @on_one_thread
     def step(self, state: State) -> tuple[State, RoundRecord] | None:
         """One round; None where it would not end within the time budget, and then nothing has changed."""
         begun, told = self._mustered(state)

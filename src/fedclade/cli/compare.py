@@ -11,6 +11,7 @@ from rich.console import Console
 from fedclade import config as configuration
 from fedclade.cli.common import Overrides, Signals, Source, console
 from fedclade.core.errors import Interrupted, UserError
+from fedclade.core.threads import cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def compare(
     folder = out or Path("comparisons") / name
     jobs = comparisons.prepare(config, folder)
     screen = console()
-    failed = _carried_out(folder, jobs, processes or comparisons.cores(), screen)
+    failed = _carried_out(folder, jobs, processes or cores(), screen)
     _print_study(screen, folder, details)
     if failed:
         raise typer.Exit(1)

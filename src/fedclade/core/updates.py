@@ -14,10 +14,13 @@ import numpy as np
 
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.random import generator
+from fedclade.core.threads import blas_threads, cores
 
 CHUNK_ENTRIES = 1 << 23  # of the updates that are scaled at once: 32 MiB
 FEW_GROUPS = 8  # sums of so many are made one by one: BLAS packs matrices for a product, and vectors not
 ALL = slice(None)  # columns of an update
+WORTH_THREADS = 10**9  # multiplications of cosines: fewer are done by one thread
+BLOCK_ENTRIES = 2**22  # numbers of updates that are copied at once where they are added up
 WASTE = 2  # a matrix of which less than one row in so many is still wanted is copied, so that it can be let go
 
 
@@ -119,13 +122,17 @@ class HeldUpdates:
 
     def rows(self, devices: Ints, columns: slice = ALL) -> Singles:
         """The updates, one row each; not a copy where they are a whole matrix in its own order."""
-        for part in self._parts:
-            if part.whole and np.array_equal(part.device, devices):
-                return part.matrix if columns == ALL else part.matrix[:, columns]
+        if (matrix := self._as_they_lie(devices)) is not None:
+            return matrix if columns == ALL else matrix[:, columns]
         gathered = np.empty((len(devices), len(range(self.width)[columns])), dtype=np.float32)
         for part, here, place in self._found(devices):
             gathered[here] = part.matrix[part.row[place], columns]
         return gathered
+
+    def _as_they_lie(self, devices: Ints) -> Singles | None:
+        """The matrix of which these are all rows in order; None if there is none."""
+        whole = (part.matrix for part in self._parts if part.whole and np.array_equal(part.device, devices))
+        return next(whole, None)
 
     def norms(self, devices: Ints) -> Floats:
         """‖Δw_k‖ of each device."""
@@ -152,17 +159,31 @@ class HeldUpdates:
         return cosine_similarity(self.rows(devices))
 
     def sums(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
-        """Σ weight_k Δw_k over the devices of each group; no copy of the updates where all of a matrix is meant."""
-        shares, rows = np.zeros((groups, len(devices)), dtype=np.float32), self.rows(devices)
+        """Σ weight_k Δw_k over the devices of each group.
+
+        No copy of the updates where all of a matrix is meant; else of a few at a time, for new memory takes longer to
+        come by than the sums.
+        """
+        shares = np.zeros((groups, len(devices)), dtype=np.float32)
         shares[group, np.arange(len(devices))] = weights
-        if groups > FEW_GROUPS:
-            return np.asarray(shares @ rows, dtype=np.float32)
-        return np.stack([np.asarray(share @ rows, dtype=np.float32) for share in shares])
+        at_once = max(1, BLOCK_ENTRIES // self.width) if self._as_they_lie(devices) is None else max(1, len(devices))
+        sums = np.zeros((groups, self.width), dtype=np.float32)
+        for first in range(0, len(devices), at_once):
+            some = slice(first, first + at_once)
+            sums += _shared_out(shares[:, some], self.rows(devices[some]))
+        return sums
 
     def sketched(self, signs: Singles, width: int) -> "HeldUpdates":
         """A random projection of each update."""
         parts = (_Part(p.device, np.arange(len(p.device)), sketch(p.rows(), signs, width)) for p in self._parts)
         return HeldUpdates(width, tuple(parts))
+
+
+def _shared_out(shares: Singles, rows: Singles) -> Singles:
+    """A weighted sum of the rows for each row of shares."""
+    if len(shares) > FEW_GROUPS:
+        return np.asarray(shares @ rows, dtype=np.float32)
+    return np.stack([np.asarray(share @ rows, dtype=np.float32) for share in shares])
 
 
 def update_norms(updates: Singles) -> Floats:
@@ -204,9 +225,10 @@ def cosine_similarity(updates: Singles) -> Singles:
     norms[norms == 0] = 1
     cosines = np.zeros((count, count), dtype=np.float32, order="F")
     width = max(1, CHUNK_ENTRIES // max(1, count))
-    for first in range(0, parameters if count else 0, width):
-        unit = updates[:, first : first + width] / norms[:, None]
-        cosines = ssyrk(1.0, unit.T, beta=1.0, c=cosines, trans=1, overwrite_c=1)
+    with blas_threads(cores() if count * count * parameters > WORTH_THREADS else 1):
+        for first in range(0, parameters if count else 0, width):
+            unit = updates[:, first : first + width] / norms[:, None]
+            cosines = ssyrk(1.0, unit.T, beta=1.0, c=cosines, trans=1, overwrite_c=1)
     np.clip(cosines, -1.0, 1.0, out=cosines)
     for row in range(count):
         cosines[row + 1 :, row] = cosines[row, row + 1 :]

@@ -15,7 +15,7 @@ meet the same world, and their differences are their own.
 """
 
 from fedclade.study.contenders import POPULATIONS, against, contenders, populations
-from fedclade.study.execute import Failure, FailureKind, carry_out, cores
+from fedclade.study.execute import Failure, FailureKind, carry_out
 from fedclade.study.plan import CONFIG, Job, locked, plan_jobs, prepare, read_comparisons
 from fedclade.study.summarise import Comparison, Curves, collect, paired, spread
 from fedclade.study.verdict import Verdict, verdicts
@@ -33,7 +33,6 @@ __all__ = [
     "carry_out",
     "collect",
     "contenders",
-    "cores",
     "locked",
     "paired",
     "plan_jobs",

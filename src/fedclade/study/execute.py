@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -34,11 +33,6 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.message} (exit code {self.exit_code})"
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def carry_out(

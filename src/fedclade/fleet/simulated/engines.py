@@ -1,6 +1,5 @@
 """Which engine trains: chosen by the user, or picked by model and machine."""
 
-import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +7,7 @@ from torch import nn
 
 from fedclade.config import Config
 from fedclade.core.errors import UserError
+from fedclade.core.threads import cores
 from fedclade.data import Population
 from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.targets import targets_of
@@ -54,8 +54,7 @@ def choose_engine(config: Config, population: Population) -> Engine:
     if name == "sequential":
         return Engine("sequential", 1)
     samples = config.run.rounds * config.training.epochs * int(population.samples.sum())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = config.training.workers or (cores if samples >= WORTH_WORKERS[dense] else 1)
+    workers = config.training.workers or (cores() if samples >= WORTH_WORKERS[dense] else 1)
     return Engine(name, min(workers, population.devices))
 
 

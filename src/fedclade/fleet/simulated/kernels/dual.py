@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from scipy.linalg.blas import sgemm
-from threadpoolctl import ThreadpoolController
 from torch import nn
 
 from fedclade.core.arrays import Ints, Singles
+from fedclade.core.threads import blas_threads
 from fedclade.fleet.simulated.kernels.batched import DenseStack
 from fedclade.fleet.simulated.kernels.targets import Targets
 
@@ -45,7 +45,6 @@ class DualProgram:
         self._first, *self._above = (layer for layer in module.children() if isinstance(layer, nn.Linear))
         self._outputs = [self._first, *self._above][-1].out_features
         self._plans: dict[int, _Plan] = {}
-        self._blas = ThreadpoolController()
 
     def pays(self, samples: int, epochs: int) -> bool:
         """Whether it is less arithmetic than the usual steps."""
@@ -60,7 +59,7 @@ class DualProgram:
         outputs = torch.addmm(bias, images, weight.t()).numpy()
         products = torch.mm(images, images.t()).add_(1.0).numpy()
         moves, epoch_moves = np.zeros_like(outputs), np.empty_like(outputs)
-        with self._blas.limit(limits=1, user_api="blas"):  # more threads: other bits, and slower
+        with blas_threads(1):  # more threads: other bits, and slower
             for order in orders:
                 for first in range(0, len(order), batch_size):
                     batch = order[first : first + batch_size]
