@@ -36,7 +36,7 @@ METHODS = {
     ],
     "none": ["clustering.method=none"],
 }
-RULES = ("mean", "median", "trimmed-mean", "multi-krum", "geometric-median")
+RULES = ("mean", "clipped-mean", "median", "trimmed-mean", "multi-krum", "geometric-median")
 NONE, ABSENT = ("none", False), ("not-finite", False)  # what attacks are held against
 HEAD = (
     "population",

@@ -1,8 +1,9 @@
 """The aggregation rules that ship with fedclade, each with the paper that it is from.
 
-What each needs of the updates: ``mean`` one weighted sum, ``krum``, ``multi-krum`` and ``geometric-median`` the inner
-products of all pairs (K × K) and one sum, ``median`` and ``trimmed-mean`` the updates themselves, a few columns at a
-time. Data weigh in ``mean`` and ``geometric-median`` alone: a device says itself how much it has, and may lie.
+What each needs of the updates: ``mean`` and ``clipped-mean`` one weighted sum, ``krum``, ``multi-krum`` and
+``geometric-median`` the inner products of all pairs (K × K) and one sum, ``median`` and ``trimmed-mean`` the updates
+themselves, a few columns at a time. Data weigh in the means and ``geometric-median`` alone: a device says itself how
+much it has, and may lie. ``clipped-mean`` bounds how far one device can move the model, not where to.
 """
 
 import math
@@ -20,6 +21,13 @@ FEW = 3  # of fewer updates nobody can tell which one is wrong: their mean is ta
 def mean(pool: Pool) -> Singles:
     """The mean, weighted by data: FedAvg (McMahan et al., AISTATS 2017). One device can move it anywhere."""
     return pool.total(pool.weights)
+
+
+@rule("clipped-mean")
+def clipped_mean(pool: Pool) -> Singles:
+    """The weighted mean of updates no longer than the median one; longer ones are shortened (Sun et al., 2019)."""
+    norms = pool.norms()
+    return pool.total(pool.weights * np.minimum(1.0, np.median(norms) / np.maximum(norms, 1e-30)))
 
 
 @rule("median")

@@ -600,8 +600,9 @@ class AggregationConfig(Section):
 
     rule: str = Field(
         "mean",
-        description="mean (weighted by data), or a rule that a few hostile devices cannot move far: median, "
-        "trimmed-mean (of each coordinate), krum, multi-krum, geometric-median; or 'package.module:function'",
+        description="mean (weighted by data), or a rule that a few hostile devices cannot move far: "
+        "clipped-mean (none longer than the median one), median, trimmed-mean (of each coordinate), krum, "
+        "multi-krum, geometric-median; or 'package.module:function'",
     )
     optimiser: Literal["none", "momentum", "adagrad", "adam", "yogi"] = Field(
         "none",
