@@ -374,17 +374,24 @@ def test_a_round_says_how_long_its_uploads_and_how_long_its_questions_took(tmp_p
         one_round = "document.querySelectorAll('#accuracy-chart .scatterlayer .point').length"
         assert page.value(one_round) >= 5  # worst, mean and best of the own models, mean and worst of the one model
     assert end == pytest.approx(first["makespan_seconds"], rel=1e-4)
-    uploading, asking, whole = (duration(first[name]) for name in ("makespan_seconds", "asking_seconds", "seconds"))
+    on_the_page = rounded(first[["makespan_seconds", "asking_seconds", "seconds"]])  # to be rounded once more to be told
+    uploading, asking, whole = (duration(seconds) for seconds in on_the_page)
     assert facts == f"1 of 1: 12 uploads in {uploading}, then {asking} of questions to the devices: {whole} in all"
 
 
-def test_a_run_without_a_split_has_a_page_without_gaps(tmp_path):
-    plain = {**TINY, "clustering": {"method": "none"}, "run": {"rounds": 2}, "incongruence": {}}
+def test_a_run_without_a_split_has_a_page_without_gaps_and_single_points_are_told_apart(tmp_path):
+    plain = {**TINY, "clustering": {"method": "none"}, "run": {"rounds": 1}, "incongruence": {}}
     run = Experiment(plain).run(tmp_path / "run")
     with browser() as page:
         page.see()
         page.open(run.folder / "report.html")
         assert page.value("document.getElementById('likeness-section').hidden")
+        for chart in ("accuracy", "norms"):  # by colour and shape, since a single point has no dashes
+            looks = page.value(
+                f"document.getElementById('{chart}-chart')._fullData.filter((of) => of.mode === 'markers' && of.name"
+                " && !of.name.startsWith('own model')).map((of) => of.marker.color + of.marker.symbol)"
+            )
+            assert len(looks) == len(set(looks)) == 2, chart
         assert page.complaints == []
 
 

@@ -174,12 +174,14 @@ def test_of_real_devices_nothing_is_called_simulated_and_no_joules_are_told(run,
     text, page = text_of(*terminal.show_run(Run(folder))), run_data(Run(folder))
     assert " measured in 3 rounds" in text
     assert "energy unknown" in text
+    assert "of them waiting for the devices" in text
     assert "simulated" not in text
     assert page["lead"].startswith("6 real devices took part.")
     assert page["seconds"] == "measured seconds"
     assert "Energy" not in [tile["label"] for tile in page["tiles"]]
     assert "simulated" not in json.dumps([page["tiles"], page["numbers"]]).lower()
     assert "joules" not in json.dumps(page["numbers"]).lower()
+    assert [meaning for _, _, meaning in page["numbers"] if meaning[0].islower()] == []
 
 
 def test_a_run_with_one_group_and_no_split_claims_neither(tmp_path):

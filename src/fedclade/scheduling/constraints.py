@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedclade.core.arrays import Floats
 from fedclade.core.timeline import Timeline
+from fedclade.core.units import duration
 from fedclade.scheduling.timeline import most_at_once
 
 ROUNDING = 1e-9  # of a round's length: sums of seconds round differently
@@ -95,7 +96,9 @@ def _optimality(seen: pd.DataFrame, samples: pd.Series, epsilon: float) -> Const
         "each cluster's model is within ε of its best",
         gaps[worst] <= epsilon,
         epsilon - gaps[worst],
-        f"at most {gaps[worst]:.3g} above the best loss (cluster {worst}); ε = {epsilon:g}",
+        f"at most {gaps[worst]:.3g} above the best loss (cluster {worst}); ε = {epsilon:g}"
+        if gaps[worst] > 0
+        else f"every cluster ended with its best loss; ε = {epsilon:g}",
     )
 
 
@@ -118,7 +121,9 @@ def _schedule(
         "who is selected ends by the round's deadline",
         bool(slack >= -ROUNDING * max(total, 1.0)),
         slack if np.isfinite(slack) else None,
-        f"the last one ends {max(slack, 0.0):.3g} s before its round's deadline" if np.isfinite(slack) else "no upload",
+        f"the last one ends {duration(max(slack, 0.0))} before its round's deadline"
+        if np.isfinite(slack)
+        else "no upload",
     )
     last_end = uploads.groupby("round")["end"].max().reindex(rounds.index).fillna(0.0)
     off = float((rounds["makespan"] - last_end).abs().max())

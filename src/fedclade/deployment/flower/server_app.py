@@ -139,9 +139,9 @@ class Teller(Listener):
         record, state = progress.record, progress.state
         heard, clusters = len(record.timeline.arrived), len(state.tree.leaves())
         line = f"Round {record.round}/{progress.rounds}: {heard} of {len(record.timeline.device)} heard"
-        line += f", {clusters} clusters, {record.seconds:.1f} s"
+        line += f", {clusters} cluster{'' if clusters == 1 else 's'}, {record.seconds:.1f} s"
         if record.evaluation is not None and not np.isnan(record.evaluation.score).all():
-            line += f", {progress.score.title} {np.nanmean(record.evaluation.score):.3f}"
+            line += f", {progress.score.title} {progress.score.text(float(np.nanmean(record.evaluation.score)))}"
         print("\n  ".join([line, *(self._told(event) for event in record.events if event.kind in TOLD)]), flush=True)
 
     def _told(self, event: Event) -> str:

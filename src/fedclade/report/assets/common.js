@@ -7,6 +7,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c00", "#7f7f7f"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon"];
+const LARGEST = "triangle-up"; // of one point there is no dotted line to tell it from the mean
 const colour = (i) => COLOURS[i % COLOURS.length];
 const dash = (i) => DASHES[i % DASHES.length];
 const symbol = (i) => SYMBOLS[i % SYMBOLS.length];

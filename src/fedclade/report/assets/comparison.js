@@ -73,14 +73,14 @@ chart("accuracy-chart", () => panels("accuracy-chart", here(), (name) => {
 }, () => roundAxis(lastRound()), shareAxis));
 
 const thresholds = Object.values(DATA.epsilons).map((found) => found.length > 0);
-byId("norms-line").textContent = "The first seed's update norms. Solid: the mean update. Dotted: the largest single update. " +
+byId("norms-line").textContent = "The first seed's update norms. Solid, or a circle: the mean update. Dotted, or a triangle: the largest single update. " +
   (!thresholds.some(Boolean) ? "Norms decide nothing here." : "Where dashed lines stand (ε1, ε2), the norms decide: a cluster splits when the " +
     "mean is below the first while the largest is above the second." + (thresholds.every(Boolean) ? "" : " Where there are none, they decide nothing."));
 chart("norms-chart", () => panels("norms-chart", here(), (name) => {
-  const of = curves[size()][name], color = look.get(name).colour, common = { x: of.norm_round, mode: mode(of.norm_mean), marker: { color } };
+  const of = curves[size()][name], color = look.get(name).colour, common = { x: of.norm_round, mode: mode(of.norm_mean) };
   return { upright: of.splits, across: DATA.epsilons[name], traces: [
-    { ...common, y: of.norm_mean, name: `${name}, mean`, line: { color, width: 2 } },
-    { ...common, y: of.norm_max, name: `${name}, largest`, line: { color, width: 1.5, dash: "dot" } },
+    { ...common, y: of.norm_mean, name: `${name}, mean`, marker: { color }, line: { color, width: 2 } },
+    { ...common, y: of.norm_max, name: `${name}, largest`, marker: { color, symbol: LARGEST }, line: { color, width: 1.5, dash: "dot" } },
   ] };
 }, () => roundAxis(lastRound()), () => axis({ title: "update norm", rangemode: "tozero" })));
 

@@ -131,8 +131,8 @@ chart("accuracy-chart", () => {
   const seen = rounds.evaluated, x = seen.round.map(at);
   const traces = band("own model, mean and range", x, seen.min, seen.mean, seen.max, css("--ink"));
   traces.push(
-    { x, y: seen.one_mean, mode: mode(x), name: "one model for all, mean", line: { color: css("--soft"), width: 2, dash: "dash" } },
-    { x, y: seen.one_min, mode: mode(x), name: "one model for all, worst", line: { color: css("--soft"), width: 1, dash: "dot" } },
+    { x, y: seen.one_mean, mode: mode(x), name: "one model for all, mean", marker: { symbol: "circle-open" }, line: { color: css("--soft"), width: 2, dash: "dash" } },
+    { x, y: seen.one_min, mode: mode(x), name: "one model for all, worst", marker: { symbol: "triangle-down-open" }, line: { color: css("--soft"), width: 1, dash: "dot" } },
   );
   return { traces, layout: {
     height: 420, xaxis: clockAxis(), yaxis: shareAxis(),
@@ -184,14 +184,14 @@ const NORMS = {
   "cross-evaluation": "They decide nothing here: a cluster splits when its devices' held-out images ask for it, and stops " +
     "when its loss on them stands still.",
 };
-byId("norms-line").textContent = "Solid: length of a cluster's mean update. Dotted: its largest single update. " +
+byId("norms-line").textContent = "Solid, or a circle: length of a cluster's mean update. Dotted, or a triangle: its largest single update. " +
   (NORMS[DATA.method] ?? `They are shown to compare methods; ${DATA.method} decides in its own way.`);
 chart("norms-chart", () => {
   const traces = [];
   for (const [node, of] of Object.entries(clusters)) {
     const common = { x: of.round.map(at), legendgroup: node, mode: mode(of.mean) };
     traces.push({ ...common, y: of.mean, name: `model ${node}`, line: { color: nodeColour(node), width: 2 } });
-    traces.push({ ...common, y: of.max, name: `model ${node}, largest`, showlegend: false,
+    traces.push({ ...common, y: of.max, name: `model ${node}, largest`, showlegend: false, marker: { symbol: LARGEST },
       line: { color: nodeColour(node), width: 1.5, dash: "dot" } });
   }
   const shapes = splitLines(), annotations = [];

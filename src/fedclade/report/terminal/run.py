@@ -196,10 +196,15 @@ def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[
         f" worst tenth {score.text(number(f'{score.name}_worst_tenth'))}, {jain}",
     )
     clock, joules = ("measured", "energy unknown") if real else ("simulated", f"{number('energy_joules'):.3g} J")
+    share = f"{100 * number('wall_share_training'):.0f} %"
+    here = (
+        f"{share} of them waiting for the devices"
+        if real
+        else f"{share} training, {number('wall_samples_per_second'):,.0f} samples/s"
+    )
     yield Labelled(
         "Cost",
         f"{duration(number('simulated_seconds'))} {clock} in {summary['rounds']} rounds,"
         f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {joules};"
-        f" {duration(number('wall_seconds'))} of computing here ({number('wall_share_training'):.0%} training,"
-        f" {number('wall_samples_per_second'):,.0f} samples/s)",
+        f" {duration(number('wall_seconds'))} {'at the server' if real else 'of computing here'} ({here})",
     )
