@@ -84,10 +84,12 @@ dist: .venv/installed
 	$(BIN)/python -m hatchling build
 
 # The fast tests with each later Python that this machine has, each in an environment of its own.
-test-pythons: $(addprefix .venv-,$(foreach version,3.12 3.13,$(if $(shell python$(version) --version 2>/dev/null),$(version))))
+# pyenv's are found, too, though their commands alone do not work until PYENV_VERSION names one.
+interpreter = $(or $(shell python$(1) -c 'import sys; print(sys.executable)' 2>/dev/null),$(lastword $(wildcard $(HOME)/.pyenv/versions/$(1).*/bin/python)))
+test-pythons: $(addprefix .venv-,$(foreach version,3.12 3.13,$(if $(call interpreter,$(version)),$(version))))
 
 .venv-%: pyproject.toml constraints.txt
-	python$* -m venv $@
+	$(call interpreter,$*) -m venv $@
 	$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	$@/bin/python -m pytest -n 2 --dist worksteal
 	touch $@

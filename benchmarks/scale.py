@@ -3,7 +3,7 @@
 Three planted groups of a third each and one of 1 %, which label the digits differently; 20 to 50 images a device, drawn
 again from MNIST's 5,000; an MLP of 50,890 parameters; the automatic method; ten rounds, everybody trains.
 Each size is a process of its own: ``python -m benchmarks.scale --devices 1000``. Results are kept in ``--out`` after
-every size, and sizes that are there are not run again.
+every size, and sizes that are there are not run again. A run in ``--runs`` that was interrupted goes on.
 """
 
 import argparse
@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.machine import machine_facts, markdown
 from benchmarks.memory import resident_bytes
+from fedclade.report.opened import OpenedRun
 
 SIZES = (100, 1_000, 10_000, 100_000)
 ROUNDS = 10
@@ -32,6 +34,7 @@ def settings(devices: int, rounds: int, seed: int) -> list[str]:
         "run.conventional=frozen",
         "run.record=clusters",
         "run.evaluate_devices=2000",
+        "run.checkpoint_every=2",
         f"population.devices={devices}",
         "population.redraw=true",
         "population.sizes=power-law",
@@ -42,21 +45,20 @@ def settings(devices: int, rounds: int, seed: int) -> list[str]:
     ]
 
 
-def measured(devices: int, rounds: int, seed: int) -> dict[str, object]:
+def measured(devices: int, rounds: int, seed: int, runs: Path) -> dict[str, object]:
     """One run in a process of its own: its summary, its peak memory and its size on disk."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        words = [word for each in settings(devices, rounds, seed) for word in ("--set", each)]
-        command = [sys.executable, "-m", "fedclade", "run", "quickstart", "--out", str(run), *words]
-        begun, peak = time.perf_counter(), 0
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            while process.poll() is None:
-                peak = max(peak, resident_bytes(process.pid))
-                time.sleep(POLL_SECONDS)
-        if process.returncode:
-            raise RuntimeError(f"a run of {devices} devices ended with exit code {process.returncode}")
-        summary = json.loads((run / "summary.json").read_text())
-        sizes = {path.name: path.stat().st_size for path in run.rglob("*") if path.is_file()}
+    run = runs / f"{devices}-seed-{seed}"
+    words = [word for each in settings(devices, rounds, seed) for word in ("--set", each)]
+    how = ["--resume", str(run)] if run.exists() else ["quickstart", "--out", str(run), *words]
+    begun, peak = time.perf_counter(), 0
+    with subprocess.Popen([sys.executable, "-m", "fedclade", "run", *how], stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            peak = max(peak, resident_bytes(process.pid))
+            time.sleep(POLL_SECONDS)
+    if process.returncode:
+        raise RuntimeError(f"a run of {devices} devices ended with exit code {process.returncode}")
+    summary = json.loads((run / "summary.json").read_text())
+    sizes = {path.name: path.stat().st_size for path in run.rglob("*") if path.is_file()}
     own = 1.0 - sum(float(summary[f"wall_share_{phase}"]) for phase in ("training", "asking", "evaluation"))
     return {
         "devices": devices,
@@ -70,9 +72,18 @@ def measured(devices: int, rounds: int, seed: int) -> dict[str, object]:
         "page_bytes": sizes["report.html"],
         "clusters": summary["clusters"],
         "adjusted_rand_index": summary["adjusted_rand_index"],
+        "small_group_found": small_group_found(OpenedRun(run).read_tree().leaf_of()),
         "accuracy_mean": summary["accuracy_mean"],
         "accuracy_error": summary["accuracy_error"],
     }
+
+
+def small_group_found(leaf_of: list[str]) -> float:
+    """The share of the smallest group, which is the last devices, that is in one cluster of its own; 0: none is."""
+    group = Counter(leaf_of[len(leaf_of) * 99 // 100 :])
+    size = Counter(leaf_of)
+    own = [count for leaf, count in group.items() if 2 * count > size[leaf]]
+    return max(own, default=0) / group.total()
 
 
 def table(rows: list[dict[str, object]]) -> str:
@@ -86,6 +97,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "on disk",
         "clusters",
         "ARI",
+        "1 % group",
         "accuracy",
     ]
     lines, first = [], rows[0]
@@ -102,6 +114,7 @@ def table(rows: list[dict[str, object]]) -> str:
                 f"{int(row['disk_bytes']) / 1e6:.0f} MB",
                 str(row["clusters"]),
                 f"{row['adjusted_rand_index']:.4f}",
+                f"{100 * float(row['small_group_found']):.0f} %",
                 f"{100 * float(row['accuracy_mean']):.1f} ± {100 * float(row['accuracy_error'] or 0):.1f} %",
             ]
         )
@@ -119,12 +132,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.json")
+    parser.add_argument("--runs", type=Path, help="keep the runs in this folder; unset: they are deleted")
     arguments = parser.parse_args()
     kept = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {"rows": []}
     rows = {row["devices"]: row for row in kept["rows"] if row["rounds"] == arguments.rounds}
     for devices in arguments.devices:
         if devices not in rows:
-            rows[devices] = measured(devices, arguments.rounds, arguments.seed)
+            with tempfile.TemporaryDirectory() as folder:
+                runs = arguments.runs or Path(folder)
+                rows[devices] = measured(devices, arguments.rounds, arguments.seed, runs)
             arguments.out.parent.mkdir(exist_ok=True)
             told = {"machine": machine_facts(), "rows": [rows[each] for each in sorted(rows)]}
             arguments.out.write_text(json.dumps(told, indent=1) + "\n")
