@@ -24,7 +24,7 @@ from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, me
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.updates import HeldUpdates
 from fedclade.fleet.answers import Survey
-from fedclade.fleet.questions import SurveyModels, TryCut
+from fedclade.fleet.questions import SurveyModels, TryCut, fraction_for
 from fedclade.fleet.told import Share
 
 SETTINGS = CrossEvaluationConfig()
@@ -57,14 +57,15 @@ class Devices:
         self.examiner, self.samples = experiment.trainer.examiner, experiment.population.samples
         self.model, self.updates, self.everyone = model, updates, np.arange(len(updates))
         models = np.concatenate([model + np.float32(SETTINGS.survey_step) * updates, model[None]])
-        survey = SurveyModels(models, self.everyone, SETTINGS.survey_images).run(self.examiner)
+        fraction = fraction_for(SETTINGS.survey_work, experiment.config.training.passes, len(models))
+        survey = SurveyModels(models, self.everyone, SETTINGS.survey_least, fraction).run(self.examiner)
         affinity = Affinity.unknown(len(updates), survey.samples.shape[1]).heard(self.everyone, self.everyone, survey)
         rng, alike = np.random.default_rng(seed), affinity.most_alike(self.everyone, 4)
         halves = (rng.permutation(np.arange(len(alike)) < len(alike) // 2) for _ in range(SETTINGS.controls))
         controls = [self.tried(side, alike) for side in halves]
         kin = kinship(*affinity.plain(self.everyone), SETTINGS.closest_share)
         together = np.zeros(len(updates), dtype=bool)
-        _, _, parent, *_, start = mean_misfits(self.answers(together, SETTINGS.survey_images, ("train",))).mean(axis=0)
+        _, _, parent, *_, start = mean_misfits(self.answers(together, SETTINGS.review_images, ("train",))).mean(axis=0)
         self.help = float(start - parent) * kin
         self.control_p, self.control_gain = (
             np.median([getattr(test, name) for test in controls]) for name in ("p_group", "gain_group")
@@ -87,7 +88,7 @@ class Devices:
         """What devices say of a cut's models, from which each leaves its own update out."""
         models, own = with_shorter_steps(*self.children(side, self.everyone), side)
         updates = HeldUpdates.of(self.everyone, self.updates)
-        asked = (SurveyModels(models, self.everyone, images, share, own=own, updates=updates) for share in shares)
+        asked = (SurveyModels(models, self.everyone, images, share=share, own=own, updates=updates) for share in shares)
         return [question.run(self.examiner) for question in asked]
 
     def opinion(self, side: np.ndarray, best_help: float) -> dict[str, bool]:

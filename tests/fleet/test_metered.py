@@ -71,7 +71,7 @@ def test_a_comparison_looks_at_two_models_and_only_those_compared_are_sent():
 
 
 def test_models_that_the_devices_were_sent_just_before_are_not_sent_again():
-    cost = cost_of(Compare(MODELS, DEVICES[:2], np.array([0, 0]), np.array([1, 2]), known=True))
+    cost = cost_of(Compare(MODELS, DEVICES[:2], np.array([0, 0]), np.array([1, 2]), sent=0))
     assert cost.seconds == pytest.approx(2.0 * (12 / 60) / 3)
     assert cost.downlink_bits == 0
 

@@ -11,7 +11,17 @@ from data_builders import config, image_set
 from fedclade.core.updates import HeldUpdates
 from fedclade.data import populate
 from fedclade.fleet.answers import Evaluation, Paired, Survey
-from fedclade.fleet.questions import OWN_UPDATE, QUESTIONS, Compare, Evaluate, Question, SurveyModels, TryCut
+from fedclade.fleet.questions import (
+    LOOK,
+    OWN_UPDATE,
+    QUESTIONS,
+    Compare,
+    Evaluate,
+    Question,
+    SurveyModels,
+    TryCut,
+    fraction_for,
+)
 from fedclade.fleet.simulated.sequential import SequentialTrainer
 from fedclade.fleet.told import Told
 
@@ -48,6 +58,7 @@ class MadeUp:
         return (losses < 2.0).astype(np.float64), losses
 
     def losses(self, models, positions):
+        self.seen = positions
         return np.stack([self.scores(model, positions)[1] for model in models])
 
 
@@ -139,7 +150,7 @@ def test_a_cut_sent_to_each_device_is_that_of_all_together(seed, devices):
 @given(SEEDS, st.integers(1, 4), st.sampled_from(["train", "validation"]))
 def test_a_survey_is_of_the_share_it_asks_about_and_sends_models_only_once(seed, devices, share):
     examiner, models = MadeUp(seed, devices), models_of(seed, 2)
-    question = SurveyModels(models, np.arange(devices), None, share, known=True)
+    question = SurveyModels(models, np.arange(devices), share=share, known=True)
     answer = question.run(examiner)
     for device in range(devices):
         there = SurveyModels.read(*question.part(device), device)
@@ -210,12 +221,13 @@ def test_a_comparison_sent_to_each_device_is_that_of_all_together(seed, devices,
     np.testing.assert_array_equal(question.looks(answer), 2 * answer.samples.sum(axis=1))
 
 
-@given(SEEDS, st.integers(1, 6), st.integers(1, 4), st.sampled_from([None, 1, 4, 100]), st.data())
-def test_a_survey_sent_to_each_device_is_that_of_all_together(seed, devices, count, images, data):
+@given(SEEDS, st.integers(1, 6), st.integers(1, 4), st.sampled_from([None, 1, 4, 100]), st.floats(0, 1.5), st.data())
+def test_a_survey_sent_to_each_device_is_that_of_all_together(seed, devices, count, images, fraction, data):
     examiner, models = MadeUp(seed, devices), models_of(seed, count)
     asked = data.draw(st.lists(st.integers(0, devices - 1), min_size=1, unique=True))
-    question = SurveyModels(models, np.array(asked), images)
+    question = SurveyModels(models, np.array(asked), images, fraction)
     answer = question.run(examiner)
+    seen = examiner.seen
     assert_equal(sent(question, examiner), answer)
     for row, device in enumerate(asked):
         mine = examiner.positions(device, "train")
@@ -226,8 +238,14 @@ def test_a_survey_sent_to_each_device_is_that_of_all_together(seed, devices, cou
                 for label in np.unique(examiner.labels(mine)):
                     expected = misfits[examiner.labels(mine) == label].mean()
                     assert answer.misfit[row, column, label] == pytest.approx(expected)
-    held = answer.samples.sum(axis=1)
-    np.testing.assert_array_equal(question.looks(answer), count * np.minimum(held, images or np.inf))
+    looked_at = np.array([np.isin(examiner.positions(device, "train"), seen).sum() for device in asked])
+    np.testing.assert_array_equal(question.looks(answer), count * looked_at)
+
+
+@given(st.floats(0.01, 10), st.integers(1, 20), st.integers(1, 100), st.integers(1, 500))
+def test_looking_at_a_fraction_of_the_images_is_as_much_work_as_was_said(work, passes, models, images):
+    looks = models * images * fraction_for(work, passes, models)
+    assert LOOK * looks / (passes * images) == pytest.approx(work)
 
 
 @settings(max_examples=10)
@@ -261,7 +279,7 @@ def test_what_a_question_sends_is_what_the_devices_do_not_have():
     assert Evaluate(models, devices, first).models_sent == 0
     assert Evaluate(models, devices, first, sent=4).models_sent == 4
     assert Compare(models, devices, first, first * 0 + 3).models_sent == 3
-    assert Compare(models, devices, first, first * 0 + 3, known=True).models_sent == 0
+    assert Compare(models, devices, first, first * 0 + 3, sent=0).models_sent == 0
     assert SurveyModels(models, devices).models_sent == 4
 
 

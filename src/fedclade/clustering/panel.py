@@ -214,7 +214,7 @@ def best_fitting(models: Singles, sizes: Ints, devices: Ints, talk: Conversation
     doubtful = np.flatnonzero(sizes[second] > sizes[first])
     if len(doubtful):
         pairs = devices[doubtful], first[doubtful], second[doubtful]
-        told = talk.ask(Compare(models, *pairs, "train", known=True))
+        told = talk.ask(Compare(models, *pairs, "train", sent=0))
         counts, sums, squares = (each.sum(axis=1) for each in told.sums())
         mean = sums / np.maximum(counts, 1)
         spread = np.maximum(squares / np.maximum(counts, 1) - mean**2, 1e-12)

@@ -49,7 +49,7 @@ class CrossEvaluationConfig(Section):
         "alike but for their groups, which writers, for one, are not",
     )
     control_level: float = Field(
-        0.05, gt=0, lt=0.5, description="if random halves have such a p-value, devices differ one by one"
+        0.001, gt=0, lt=0.5, description="if random halves have such a p-value, devices differ one by one"
     )
     control_share: float = Field(
         0.25,
@@ -93,8 +93,26 @@ class CrossEvaluationConfig(Section):
     )
     warmup_rounds: int = Field(0, ge=0, description="no cut is tried in these first rounds of each cluster")
     bipartition: Linkage = Field("average", description="how the similarity of updates proposes a cut")
-    survey_images: int = Field(
-        256, ge=1, description="images of a device, about, on which it looks at the others' models"
+    survey_work: float = Field(
+        1.0,
+        gt=0,
+        le=1_000_000,
+        description="work of looking at the others' models, at most, as a share of a round's training",
+    )
+    survey_work_later: float = Field(
+        0.1, gt=0, le=1_000_000, description="the same after a cut whose p-value was above 'suspect_level'"
+    )
+    survey_least: int = Field(
+        64, ge=1, le=1_000_000, description="images on which a device looks at models at least, if it has so many"
+    )
+    review_images: int = Field(
+        48, ge=1, le=1_000_000, description="images of a device, about, on which it looks at the few models of clusters"
+    )
+    wait: float = Field(
+        0.5, gt=0, le=1000, description="share of its age that a cluster waits after a cut that did not pass"
+    )
+    wait_one_by_one: float = Field(
+        0.33, gt=0, le=1000, description="the same where devices differ one by one and all were heard"
     )
     survey_step: float = Field(
         0.3, gt=0, description="share of another's update that is looked at: its direction, not how far it overfits"
@@ -158,7 +176,7 @@ class CrossEvaluationConfig(Section):
     )
     harm_asked: int = Field(4, ge=1, description="devices asked, at least, before one is called harmful")
     harm_surveys: int = Field(
-        3,
+        2,
         ge=1,
         description="surveys that must say so, none between in which half gain; then its update is left out",
     )

@@ -7,6 +7,7 @@ MOVED: Mapping[str, str] = {
     "compare.trials": "compare.seeds",
     "clustering.enabled": 'clustering.method = "none"',
     "clustering.thresholds": 'clustering.method = "cross-evaluation" (was "auto") or "norm-thresholds" (was "fixed")',
+    "cross_evaluation.survey_images": "cross_evaluation.survey_work",
     **{f"cross_evaluation.absurd_{what}": f"aggregation.absurd_{what}" for what in ("factor", "compared", "telling")},
     **{f"clustering.{field}": f"cross_evaluation.{field}" for field in ("level", "patience", "review_every")},
     **{

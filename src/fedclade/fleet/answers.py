@@ -79,7 +79,7 @@ class Spans:
 class Survey:
     """What devices said of models: their mean misfit by class."""
 
-    samples: Ints  # device × class: training images; 0 everywhere: no answer
+    samples: Ints  # device × class: images that are held; 0 everywhere: no answer
     misfit: Floats  # device × model × class, over those images or some of each class; 0 where there is no image
 
     @classmethod
@@ -90,6 +90,14 @@ class Survey:
         sums = np.stack([np.bincount(cells, each, size) for each in misfits.astype(np.float64)])
         means = (sums / np.maximum(1, counts)).reshape(len(misfits), *shape)
         return cls(counts.reshape(shape), means.transpose(1, 0, 2))
+
+    def looked_at(self, images: int | None, fraction: float = 0.0) -> Floats:
+        """So many images of each device and class were looked at where these were asked for: see ``SurveyModels``."""
+        held = self.samples.astype(np.float64)
+        if images is None:
+            return held
+        share = np.minimum(1.0, np.maximum(fraction, images / np.maximum(1, held.sum(axis=1, keepdims=True))))
+        return np.asarray(np.where(held > 0, np.floor((held - 1) * share) + 1, 0.0))
 
 
 def misfit(losses: Floats) -> Floats:

@@ -14,10 +14,8 @@ from fedclade.core.links import Links
 from fedclade.edge import Edge
 from fedclade.fleet.around import AroundFleet
 from fedclade.fleet.fleet import Answers, Cost, Fleet
-from fedclade.fleet.questions import Question
+from fedclade.fleet.questions import LOOK, Question
 from fedclade.scheduling.timeline import plan_timeline
-
-LOOK = 1.0 / 3.0  # work of looking at an image, against training on it once: forward, without backward
 
 Answer = TypeVar("Answer")
 

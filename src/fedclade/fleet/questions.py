@@ -72,7 +72,17 @@ class WrappedExaminer:
         return self._examiner.features(positions)
 
 
+LOOK = 1.0 / 3.0  # work of looking at an image, against training on it once: forward, without backward
+
 Answer = TypeVar("Answer")
+
+
+def fraction_for(work: float, passes: int, models: int) -> float:
+    """The fraction of its images on which it takes a device so much work to look at so many models.
+
+    ``work``: as a share of a round's training, which goes through the images ``passes`` times.
+    """
+    return work * passes / (LOOK * models)
 
 
 class Question(ABC, Generic[Answer]):
@@ -198,13 +208,13 @@ class Compare(Question[Paired]):
     first: Ints
     second: Ints
     share: Share = "validation"
-    known: bool = False  # the devices were sent these models in a question just before
+    sent: int | None = None  # models multicast for it: all that are compared, unless some were sent just before
     kind: ClassVar[str] = "compare"
 
     @property
     def models_sent(self) -> int:
-        """Those that are compared, unless they were sent before."""
-        return 0 if self.known else len(np.union1d(self.first, self.second))
+        """Those that are compared, unless it says otherwise."""
+        return len(np.union1d(self.first, self.second)) if self.sent is None else self.sent
 
     def run(self, examiner: Examiner) -> Paired:
         """Each model on the images of all devices that compare it."""
@@ -319,7 +329,9 @@ class TryCut(Question[CutOpinion]):
 
 @dataclass(frozen=True)
 class SurveyModels(Question[Survey]):
-    """Mean misfit by class of every model on a share of every device's images: on all of them, or on about so many.
+    """Mean misfit by class of every model on a share of every device's images: on all of them, or on some.
+
+    Of a device's images some are a fraction, but about so many at least, and one of each class.
 
     A model that contains a device's own update suits that device. So each may leave its own out of all that it judges,
     which takes nothing but its own arithmetic: see ``own``. The last model is then the one that all started from.
@@ -327,7 +339,8 @@ class SurveyModels(Question[Survey]):
 
     models: Singles
     devices: Ints
-    images: int | None = None
+    images: int | None = None  # so many at least; None: all
+    fraction: float = 0.0
     share: Share = "train"
     known: bool = False  # the devices were sent these models in a question just before
     own: Floats | None = None  # device × model: the weight of the device's own update in it, to be left out
@@ -343,7 +356,7 @@ class SurveyModels(Question[Survey]):
         """Each model on the images of all devices together; device by device where no two judge the same models."""
         whole = [examiner.positions(device, self.share) for device in self.devices.tolist()]
         labels_of = [examiner.labels(positions) for positions in whole]
-        parts = [_some(*each, self.images) for each in zip(whole, labels_of, strict=True)]
+        parts = [_some(*each, self.images, self.fraction) for each in zip(whole, labels_of, strict=True)]
         positions = np.concatenate(parts)
         entry = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         if self.own is None:
@@ -365,12 +378,11 @@ class SurveyModels(Question[Survey]):
 
     def looks(self, answer: Survey) -> Floats:
         """Every model at each image, or at about so many."""
-        images = np.minimum(answer.samples.sum(axis=1), np.inf if self.images is None else self.images)
-        return np.asarray(len(self.models) * images, dtype=np.float64)
+        return np.asarray(len(self.models) * answer.looked_at(self.images, self.fraction).sum(axis=1))
 
     def part(self, device: int) -> Message:
         """All models, and how much of each is the device's own doing."""
-        facts: Facts = {"images": self.images or 0, "share": self.share}
+        facts: Facts = {"images": self.images or 0, "fraction": self.fraction, "share": self.share}
         if self.own is not None:
             (row,) = np.flatnonzero(self.devices == device)
             facts["own"] = self.own[row].tolist()
@@ -383,7 +395,7 @@ class SurveyModels(Question[Survey]):
         if "own" in facts:
             own, updates = np.array([facts["own"]]), HeldUpdates.of(me, arrays[OWN_UPDATE][None])
         images = int(facts["images"]) or None
-        return cls(arrays["models"], me, images, facts["share"], own=own, updates=updates)
+        return cls(arrays["models"], me, images, facts["fraction"], facts["share"], own=own, updates=updates)
 
     @staticmethod
     def reply(answer: Survey) -> Message:
@@ -510,12 +522,12 @@ def _means(values: Floats, parts: list[Ints]) -> Floats:
     return np.asarray(np.bincount(part_of, values, len(parts)) / np.maximum(lengths, 1))
 
 
-def _some(positions: Ints, labels: Ints, images: int | None) -> Ints:
-    """About so many of a device's images, the same share of each class and at least one; None: all."""
+def _some(positions: Ints, labels: Ints, images: int | None, fraction: float) -> Ints:
+    """This fraction of a device's images, or about so many if that is more, the same share of each class; None: all."""
     if images is None:
         return positions
     order = np.argsort(labels, kind="stable")
     sorted_labels = labels[order]
     rank = np.arange(len(labels)) - np.searchsorted(sorted_labels, sorted_labels)
-    share = min(1.0, images / max(1, len(labels)))
+    share = min(1.0, max(fraction, images / max(1, len(labels))))
     return np.asarray(positions[np.sort(order[np.floor(rank * share) > np.floor((rank - 1) * share)])])

@@ -229,6 +229,15 @@ def test_four_others_must_have_told_of_harm(devices, found):
     assert harm(effects(np.random.default_rng(0), gains)) == found
 
 
+@pytest.mark.parametrize(("helps", "left_out"), [(0, [3]), (1, [3]), (2, [])])
+def test_who_is_not_believed_is_left_out_of_a_small_cluster_unless_half_of_the_others_gain(helps, left_out):
+    gains, everybody = np.full((4, 4), 0.5), np.arange(4)
+    gains[helps:, 3] = -0.5
+    affinity = Affinity.unknown(4, 5).doubting([3])
+    survey = effects(np.random.default_rng(0), gains)
+    assert np.flatnonzero(affinity.heard(everybody, everybody, survey).harmful()).tolist() == left_out
+
+
 # -------------------------------------------------------------------------------- strength
 
 

@@ -105,6 +105,12 @@ def test_who_goes_back_to_a_cluster_that_it_left_is_not_believed_and_who_goes_on
 
 def test_whoever_did_harm_often_enough_is_left_out_of_averages():
     settings, known = CrossEvaluationConfig(harm_surveys=3), known_of(0, 4)
-    known.affinity.harm[:] = [0, 3, 2, 5]
+    known.affinity.harm[:], known.affinity.doubted[:] = [0, 3, 2, 5], False
     assert known.without_harm(np.array([0, 1, 2]), settings).tolist() == [0, 2]
     assert known_of(0, 4, asked=False).without_harm(np.arange(4), settings).tolist() == [0, 1, 2, 3]
+
+
+def test_of_those_who_are_not_believed_one_survey_in_which_few_gain_is_enough():
+    settings, known = CrossEvaluationConfig(harm_surveys=3), known_of(0, 4)
+    known.affinity.harm[:], known.affinity.doubted[:] = [0, 1, 1, 2], [True, True, False, False]
+    assert known.without_harm(np.arange(4), settings).tolist() == [0, 2, 3]

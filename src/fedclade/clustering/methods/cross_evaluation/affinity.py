@@ -81,9 +81,10 @@ class Affinity:
         known, others = self.told(devices, survey.samples), devices[:, None] != columns
         theirs = known.samples[columns] if theirs is None else theirs
         harm, worse = known.harm.copy(), harmful(survey, theirs, others, settings)
+        cleared, lying = helpful(survey, theirs, others), self.doubted[columns]  # less harm once clears nobody
         if worse is not None:
-            cleared = helpful(survey, theirs, others)  # being less harmful once does not clear anybody
-            harm[columns] = np.where(worse, harm[columns] + 1, np.where(cleared, 0, harm[columns]))
+            harm[columns] = np.where(cleared & ~worse, 0, harm[columns])
+        harm[columns] += (lying & ~cleared) if worse is None else worse | (lying & ~cleared)
         plain = _plain_gains(survey, others if fresh is None else others & fresh)
         said = (*beyond_classes(survey, theirs, others, settings.affinity_fits), *plain)
         here, tables = np.ix_(devices, columns), dict[str, Singles]()
@@ -99,8 +100,8 @@ class Affinity:
         return replace(self, doubted=self.doubted | np.isin(np.arange(len(self.doubted)), devices))
 
     def harmful(self, settings: CrossEvaluationConfig = DEFAULTS) -> Bools:
-        """Whose training makes things worse, again and again."""
-        return self.harm >= settings.harm_surveys
+        """Whose training makes things worse, again and again; of those who are not believed, who once helped few."""
+        return self.harm >= np.where(self.doubted, 1, settings.harm_surveys)
 
     def likeness(self, devices: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> Singles:
         """How much more the training of two devices helps each other than it helps all; 1 is the most there is."""

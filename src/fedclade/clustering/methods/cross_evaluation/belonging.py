@@ -26,13 +26,15 @@ class Belonging:
     error: Floats  # device × class: squared, of the middle, in units of an image's variance; infinite: not comparable
 
     @classmethod
-    def of(cls, survey: Survey, own: Ints, settings: CrossEvaluationConfig = DEFAULTS) -> "Belonging":
-        """``survey``: of the clusters' models; ``own``: each device's cluster.
+    def of(
+        cls, survey: Survey, own: Ints, settings: CrossEvaluationConfig = DEFAULTS, looked_at: int | None = None
+    ) -> "Belonging":
+        """``survey``: of the clusters' models, on about so many images; ``own``: each device's cluster.
 
         Where a device holds hardly any class that other members of both clusters hold, its plain preference counts. A
         cluster of which a single device answers says nothing.
         """
-        counts, everyone = survey.samples.astype(np.float64), np.arange(len(own))
+        counts, everyone = survey.looked_at(looked_at), np.arange(len(own))
         clusters = np.arange(survey.misfit.shape[1])
         member = (own[:, None] == clusters).astype(np.float64)
         misfits = counts[:, None] * survey.misfit

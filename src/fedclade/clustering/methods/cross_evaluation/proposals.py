@@ -16,7 +16,7 @@ from fedclade.clustering.methods.cross_evaluation.affinity import (
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
 from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts, kinship
 from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
-from fedclade.clustering.methods.cross_evaluation.split_test import SplitTest
+from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest
 from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, cost_before
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
@@ -26,7 +26,7 @@ from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.tree import Node
 from fedclade.fleet.fleet import Arrival
-from fedclade.fleet.questions import SurveyModels
+from fedclade.fleet.questions import SurveyModels, fraction_for
 
 Basis: TypeAlias = Literal["affinity", "similarity"]  # whose training helps whom; the directions of updates
 
@@ -71,12 +71,20 @@ class Proposals:
         updates = known_updates(state, self._arrival, columns).rows(columns)
         model = state.models[leaf.name][None]
         models = np.concatenate([model + np.float32(settings.survey_step) * updates, model])
-        survey = self._talk.ask(SurveyModels(models, asked, settings.survey_images))
+        fraction = self._affordable(known.outlook(leaf, settings), len(models))
+        survey = self._talk.ask(SurveyModels(models, asked, settings.survey_least, fraction))
         affinity = known.affinity or Affinity.unknown(state.devices, survey.samples.shape[1])
         fresh = np.isin(columns, asked)
         affinity = affinity.heard(asked, columns, survey, settings=settings, fresh=fresh)
         self._talk.doubted = np.flatnonzero(affinity.doubted)
         return self._help_noted(replace(state, method=replace(known, affinity=affinity)), leaf, columns[fresh])
+
+    def _affordable(self, outlook: Outlook, models: int) -> float:
+        """The fraction of its images on which a device looks at so many models; less where nothing speaks for a cut."""
+        settings = self._settings
+        quiet = outlook.tests > 0 and outlook.p_value > settings.suspect_level
+        work = settings.survey_work_later if quiet else settings.survey_work
+        return fraction_for(work, self._config.training.passes, models)
 
     def _help_noted(self, state: State, leaf: Node, asked: Ints) -> Known:
         """The most good that a round of training with one's own kind would have done, if this round's is more.
@@ -127,30 +135,35 @@ class Proposals:
         """The cluster waits, and it is told why."""
         known = known_of(state)
         outlook = known.outlook(leaf, self._settings)
-        share = self._waits_one_by_one(state, leaf) if known.one_by_one else 0.5
-        outlook = outlook.refused(state.round, leaf.born_round, 1.0 if test is None else test.p_value, share)
+        p_value = 1.0 if test is None else test.p_value
+        outlook = outlook.refused(state.round, leaf.born_round, p_value, self._waits(state, leaf))
         note = None if test is None else Event("split-test", leaf.name, detail={"passed": False, **test.evidence()})
         return Tried(known.with_outlook(leaf.name, outlook), note=note)
 
-    def _waits_one_by_one(self, state: State, leaf: Node) -> float:
-        """The share of its age that a cluster waits where devices differ one by one: a third, if all were heard.
+    def _waits(self, state: State, leaf: Node) -> float:
+        """The share of its age that a cluster waits after a cut that did not pass.
 
-        Where half are, a round tells of a quarter of all pairs of devices whether they help each other; so it waits a
-        quarter as long.
+        Where devices differ one by one and half were heard, a round tells of a quarter of all pairs of devices whether
+        they help each other; so it waits a quarter as long.
         """
-        heard = np.isin(state.tree.members(leaf.name), self._arrival.heard).mean()
-        return float(heard**2) / 3
+        settings = self._settings
+        if known_of(state).one_by_one:
+            heard = np.isin(state.tree.members(leaf.name), self._arrival.heard).mean()
+            return settings.wait_one_by_one * float(heard**2)
+        return settings.wait
 
     def _differ_one_by_one(self, state: State, leaf: Node, devices: Ints, side: Bools, test: SplitTest) -> Ints | None:
         """The devices most alike, if random halves of them would pass as well: then groups are not all there is.
 
-        Of one group: where a half has devices of several, a device's own update is much of what its group learnt there.
+        They are of one child, if enough of it were heard: those most alike of all may be of the two groups that the cut
+        is about to part, and halves of these pass for that reason.
         """
-        settings, affinity = self._settings, known_of(state).affinity
-        larger = side if 2 * side.sum() > len(side) else ~side
-        whose = np.intersect1d(devices if affinity else devices[larger], self._arrival.heard)
+        settings, affinity, least = self._settings, known_of(state).affinity, 2 * self._clustering.min_cluster_size
+        here = np.isin(devices, self._arrival.heard)
+        larger = here & (side if 2 * np.count_nonzero(side & here) > np.count_nonzero(here) else ~side)
+        whose = np.sort(devices[larger if np.count_nonzero(larger) >= least else here])
         if affinity is not None:
-            whose = affinity.most_alike(whose, 2 * self._clustering.min_cluster_size, settings)
+            whose = affinity.most_alike(whose, least, settings)
         draws, half = generator(self._config.run.seed, "control", state.round), np.arange(len(whose)) < len(whose) // 2
         tests = (
             self._rehearsal.split_test(state, leaf, whose, draws.permutation(half)) for _ in range(settings.controls)

@@ -29,7 +29,7 @@ class Rehearsal:
     def help_together(self, state: State, leaf: Node, asked: Ints) -> float:
         """The good that this round's training together did to devices, without what each did itself; in misfit."""
         models, own = self._made_by([asked], state, leaf, asked)
-        images, updates = self._settings.survey_images, self._arrival.updates
+        images, updates = self._settings.review_images, self._arrival.updates
         question = SurveyModels(models, asked, images, own=own, updates=updates)
         together, before = mean_misfits([self._talk.ask(question)]).mean(axis=0)
         return float(before - together)

@@ -19,15 +19,23 @@ from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 
 def review_due(state: State, settings: CrossEvaluationConfig) -> bool:
     """Every few rounds, and before a cluster is tried: a device in the wrong place would look like a group."""
-    known, every = known_of(state), settings.review_every
-    soon = (known.outlook(leaf, settings).next_test == state.round + 1 for leaf in state.tree.leaves())
-    return every > 0 and (state.round % every == 0 or any(soon))
+    every = settings.review_every
+    return every > 0 and (state.round % every == 0 or _tried_soon(state, settings))
+
+
+def _tried_soon(state: State, settings: CrossEvaluationConfig) -> bool:
+    """Whether a cut of some cluster is to be tried in the next round."""
+    known = known_of(state)
+    return any(known.outlook(leaf, settings).next_test == state.round + 1 for leaf in state.tree.leaves())
 
 
 def reviewed(
     state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Conversation
 ) -> tuple[Known, tuple[Move | Merge, ...]]:
-    """Move devices that prefer as another cluster's members do; then merge two clusters that are one."""
+    """Move devices that prefer as another cluster's members do; then merge two clusters that are one.
+
+    Clusters change less and less, so it is asked about mergers as often as cuts are tried.
+    """
     known = known_of(state)
     if len(state.tree.leaves()) < 2 or len(heard) == 0:
         return known, ()
@@ -40,7 +48,7 @@ def reviewed(
     tree = state.tree
     for move in moves:
         tree = moved(tree, move)
-    merge = _merger(replace(state, tree=tree), heard, settings, talk)
+    merge = _merger(replace(state, tree=tree), heard, settings, talk) if _tried_soon(state, settings) else None
     if merge is None:
         return known, tuple(moves)
     outlooks = {name: value for name, value in known.outlooks.items() if name not in (merge.node, merge.into)}
@@ -72,12 +80,13 @@ def replaced(
     names = [leaf.name for leaf in tree.leaves()]
     stacked = stack(models, names)
     own = index(tree.leaf_of(), names)[devices]
-    belonging = Belonging.of(talk.ask(SurveyModels(stacked, devices)), own, settings)
+    survey = talk.ask(SurveyModels(stacked, devices, settings.review_images))
+    belonging = Belonging.of(survey, own, settings, settings.review_images)
     rows = np.flatnonzero(belonging.doubtful & np.isin(devices, doubted))
     if len(rows) == 0:
         return []
     pairs = stacked, devices[rows], own[rows], belonging.nearest[rows]
-    answers = [talk.ask(Compare(*pairs, share, known=True)) for share in ("train", "validation")]
+    answers = [talk.ask(Compare(*pairs, share, sent=0)) for share in ("train", "validation")]
     level = settings.newcomer_level if newcomers else settings.move_level
     moves = []
     for place, row in enumerate(rows.tolist()):
@@ -106,7 +115,7 @@ def served_better(state: State, devices: Ints, settings: CrossEvaluationConfig, 
     asked = np.flatnonzero((best != own) & survey.samples.any(axis=1))
     if len(asked) == 0:
         return []
-    answer = talk.ask(Compare(stacked, devices[asked], best[asked], own[asked], known=True))
+    answer = talk.ask(Compare(stacked, devices[asked], best[asked], own[asked], sent=0))
     levels = np.where(state.samples[devices] < settings.sure_images, settings.newcomer_level, settings.move_level)
     moves = list[Move]()
     for place, row in enumerate(asked.tolist()):
@@ -152,8 +161,9 @@ def _if_congruent(
     asked = np.intersect1d(heard, np.concatenate(members))
     side = np.isin(asked, members[1])
     models, own = np.concatenate([stack(state.models, pair), together[None]]), side.astype(np.int64)
-    _, p_groups = group_effect(side, talk.ask(Compare(models, asked, own * 0, own * 0 + 1)), settings.shared_classes)
-    losing = talk.ask(Compare(models, asked, own, own * 0 + 2))  # what it costs to give up the own model
+    preference = talk.ask(Compare(models, asked, own * 0, own * 0 + 1, sent=0))  # both were sent for their losses
+    _, p_groups = group_effect(side, preference, settings.shared_classes)
+    losing = talk.ask(Compare(models, asked, own, own * 0 + 2, sent=1))  # what it costs to give up the own model
     costs = [losing.among(child).test() for child in (~side, side)]
     if min(p_groups, *(p for _, p in costs)) < settings.merge_level or sum(cost for cost, _ in costs) >= 0:
         return None
@@ -163,5 +173,5 @@ def _if_congruent(
 def losses_of(models: Singles, devices: Ints, talk: Conversation) -> Floats:
     """Of every model on every device's held-out images; infinite where a real device is gone."""
     each = np.repeat(np.arange(len(models)), len(devices))
-    loss = talk.ask(Evaluate(models, np.tile(devices, len(models)), each, "validation")).loss
+    loss = talk.ask(Evaluate(models, np.tile(devices, len(models)), each, "validation", sent=len(models))).loss
     return np.where(np.isnan(loss), np.inf, loss).reshape(len(models), len(devices))
