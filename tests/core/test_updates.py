@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclade.core.updates import HeldUpdates, cosine_similarity, sketch, update_norms
+from fedclade.core.updates import SQUARED_AT_ONCE, HeldUpdates, cosine_similarity, sketch, update_norms
 
 WIDTH, DEVICES = 5, 9
 SEEDS = st.integers(0, 9999)
@@ -107,6 +107,14 @@ def test_the_norm_of_an_update_that_is_not_finite_is_not_finite(bad):
 
 def test_norms_do_not_overflow_where_squares_would():
     assert update_norms(np.full((1, 4), 1e30, dtype=np.float32)) == pytest.approx([2e30])
+
+
+@pytest.mark.parametrize("size", [1e-35, 1e-20, 1e-3, 1.0, 1e10, 1e18, 1e35])
+@pytest.mark.parametrize("parameters", [1, SQUARED_AT_ONCE, 3 * SQUARED_AT_ONCE + 5])
+def test_norms_are_those_of_double_precision_whatever_their_size(size, parameters):
+    rows = np.random.default_rng(3).standard_normal((4, parameters)) * np.array([[size], [1.0], [size], [0.0]])
+    singles = rows.astype(np.float32)
+    assert update_norms(singles) == pytest.approx(np.linalg.norm(singles.astype(np.float64), axis=1), rel=1e-6)
 
 
 # -------------------------------------------------------------------------------- copies

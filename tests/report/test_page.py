@@ -374,7 +374,7 @@ def test_a_round_says_how_long_its_uploads_and_how_long_its_questions_took(tmp_p
         one_round = "document.querySelectorAll('#accuracy-chart .scatterlayer .point').length"
         assert page.value(one_round) >= 5  # worst, mean and best of the own models, mean and worst of the one model
     assert end == pytest.approx(first["makespan_seconds"], rel=1e-4)
-    on_the_page = rounded(first[["makespan_seconds", "asking_seconds", "seconds"]])  # to be rounded once more to be told
+    on_the_page = rounded(first[["makespan_seconds", "asking_seconds", "seconds"]])  # told rounded once more
     uploading, asking, whole = (duration(seconds) for seconds in on_the_page)
     assert facts == f"1 of 1: 12 uploads in {uploading}, then {asking} of questions to the devices: {whole} in all"
 
