@@ -38,6 +38,7 @@ def settings(after: int) -> dict[str, list[str]]:
         "fair, latency": ["scheduling.order=latency", *goes_on("round-robin", after)],
         "fair": ["scheduling.order=longest-upload", *goes_on("round-robin", after)],
         "fair-cover": [*COVER, *goes_on("cover", after)],
+        "fair-patient": ["scheduling.policy=fair-patient", *FEW, *goes_on("cover", after)],
         "fair-cover, greedy 1": [*COVER, *goes_on("greedy", 1)],
         f"fair-cover, greedy {after}": [*COVER, *goes_on("greedy", after)],
         "fair-cover, round-robin 1": [*COVER, *goes_on("round-robin", 1)],

@@ -134,7 +134,17 @@ def test_the_deadline_shrinks_with_the_share_of_devices_in_stopped_clusters_due_
 
 # -------------------------------------------------------------------------------- devices that are known to be absent
 
-POLICIES = ["fair", "fair-cover", "full", "random", "round-robin", "best-channel", "most-data", "best-update"]
+POLICIES = [
+    "fair",
+    "fair-cover",
+    "fair-patient",
+    "full",
+    "random",
+    "round-robin",
+    "best-channel",
+    "most-data",
+    "best-update",
+]
 
 
 @given(rounds, st.sampled_from(POLICIES))

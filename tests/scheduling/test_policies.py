@@ -33,6 +33,7 @@ def random_situation(rng, config):
         seed=int(rng.integers(0, 5)),
         subchannels=int(rng.integers(1, 11)),
         samples=rng.integers(1, 6, devices),
+        snr=few[0].astype(float),
         rate_bps=few[0].astype(float),
         mean_rate_bps=np.full(devices, 2.0),
         compute_seconds=few[1].astype(float),
@@ -53,6 +54,7 @@ def twenty_devices(**changes):
         seed=1,
         subchannels=10,
         samples=np.full(20, 100),
+        snr=ones,
         rate_bps=ones,
         mean_rate_bps=ones,
         compute_seconds=ones,
@@ -81,7 +83,9 @@ def allowed(situation):
 
 
 def test_the_policies_of_the_paper_are_there():
-    promised = "fair fair-cover full random best-channel best-update most-data most-data-available round-robin"
+    promised = (
+        "fair fair-cover fair-patient full random best-channel best-update most-data most-data-available round-robin"
+    )
     assert set(promised.split()) <= set(policy_names())
 
 

@@ -452,8 +452,9 @@ class SchedulingConfig(Section):
 
     policy: str = Field(
         "fair",
-        description="fair, fair-cover, full, random, best-channel, best-update, most-data, most-data-available, "
-        "round-robin; of other papers oort, tifl, power-of-choice, fedcs; or 'package.module:function'",
+        description="fair, fair-cover, fair-patient, full, random, best-channel, best-update, most-data, "
+        "most-data-available, round-robin; of other papers oort, tifl, power-of-choice, fedcs; or "
+        "'package.module:function'",
     )
     per_round: int | None = Field(
         None, ge=1, description="devices a round for policies that pick a few; unset: one per sub-channel (N)"
@@ -461,12 +462,12 @@ class SchedulingConfig(Section):
     window: int | None = Field(
         None,
         ge=1,
-        description="rounds within which 'fair-cover' hears every device of an open cluster; unset: twice the fewest "
-        "that are possible",
+        description="rounds within which 'fair-cover' hears every device of an open cluster, and 'fair-patient' hears "
+        "it once; unset: twice the fewest that are possible",
     )
     after_stop: Literal["cover", "greedy", "round-robin", "freeze"] = Field(
         "cover",
-        description="who goes on in a stopped cluster, under 'fair' and 'fair-cover': everybody within a window when "
+        description="who goes on in a stopped cluster, under the fair policies: everybody within a window when "
         "its channel is good, and counts by its share of the cluster's data; the fastest (the paper); members in turn; "
         "nobody",
     )

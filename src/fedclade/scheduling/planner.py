@@ -96,6 +96,7 @@ class Planner:
             seed=self.seed,
             subchannels=self.subchannels,
             samples=samples,
+            snr=links.snr,
             rate_bps=links.rate_bps,
             mean_rate_bps=links.rate_bps if links.mean_rate_bps is None else links.mean_rate_bps,
             compute_seconds=links.compute_seconds,

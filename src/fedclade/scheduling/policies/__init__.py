@@ -1,5 +1,5 @@
 """Who takes part in a round: the protocol and registry, and one file for each family of policies."""
 
-from fedclade.scheduling.policies import baselines, fair, rivals  # importing them registers their policies
+from fedclade.scheduling.policies import baselines, fair, patient, rivals  # importing them registers their policies
 
-__all__ = ["baselines", "fair", "rivals"]
+__all__ = ["baselines", "fair", "patient", "rivals"]

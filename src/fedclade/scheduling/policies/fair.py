@@ -23,9 +23,14 @@ def fair_cover(situation: Situation) -> Ints:
     """
     nobody = np.zeros(0, dtype=np.int64)
     hearing = np.concatenate([nobody, *(cluster.members for cluster in situation.clusters if cluster.open)])
-    after = [_of_cluster(situation, cluster) for cluster in situation.clusters if not cluster.open]
     phase1 = _cover(situation, hearing, situation.per_round, situation.config.window)
-    return np.sort(np.concatenate([phase1, *after]))
+    return np.sort(np.concatenate([phase1, after_a_stop(situation)]))
+
+
+def after_a_stop(situation: Situation) -> Ints:
+    """Phase 2: the members of stopped clusters that go on."""
+    nobody = np.zeros(0, dtype=np.int64)
+    return np.concatenate([nobody, *(_of_cluster(situation, each) for each in situation.clusters if not each.open)])
 
 
 def _cover(situation: Situation, ids: Ints, count: int, window: int | None) -> Ints:

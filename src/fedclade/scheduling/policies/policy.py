@@ -40,6 +40,7 @@ class Situation:
     seed: int
     subchannels: int
     samples: Ints  # D_k
+    snr: Floats  # signal-to-noise ratio of each link; NaN where it is measured in seconds alone
     rate_bps: Floats
     mean_rate_bps: Floats  # what each link carries on average over rounds
     compute_seconds: Floats
