@@ -1,9 +1,12 @@
 """The page of a large run: sums, quantiles and the worst devices."""
 
+from itertools import pairwise
+
 import pytest
 
 from browser import browser
 from fedclade.report.page import write_run_page
+from fedclade.report.page.headlines import truth
 from fedclade.report.page.large import WORST, large_data
 from tiny_runs import digits
 
@@ -25,15 +28,25 @@ def test_quantiles_clusters_and_the_worst_devices_are_on_the_page(run):
     assert [row[0] for row in data["clusters"]] == [leaf.name for leaf in run.leaves()]
     assert sum(int(row[1]) for row in data["clusters"]) == 60
     assert "standard error" in data["tiles"][1]["why"]
+    assert data["tiles"][0]["why"] == truth(run)  # in the words of every other run's page
+    assert "e+" not in "".join(tile["value"] for tile in data["tiles"])
 
 
-def test_the_page_is_small_and_draws_its_charts(run):
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_page_is_small_and_draws_its_charts(width, run):
     page = write_run_page(run, single_file=True)
     assert page.stat().st_size < 15e6
     with browser() as opened:
-        opened.see()
+        opened.see(width)
         opened.open(page)
         assert opened.complaints == []
+        assert opened.value("document.documentElement.scrollWidth <= innerWidth")
+        for name in ("score", "sizes"):
+            ticks = f"[...document.querySelectorAll('#{name}-chart .xtick text')]"
+            edges = opened.value(f"{ticks}.map((t) => t.getBoundingClientRect()).map((b) => [b.left, b.right])")
+            assert all(before[1] < after[0] for before, after in pairwise(sorted(edges))), name
+            assert all(text.isdecimal() for text in opened.value(f"{ticks}.map((t) => t.textContent)")), name
+        assert not opened.value("document.querySelector('details').open")  # hundreds of settings would bury the rest
         charts = opened.value("document.querySelectorAll('.chart .main-svg').length")
         assert charts >= 2
         assert opened.value("document.querySelectorAll('#worst-table tbody tr').length") == len(

@@ -88,7 +88,7 @@ def test_no_model_fits_images_of_noise(finished, population, tmp_path):
     assert found["p_value"] > 0.01
     *_, last = fedclade("assign", finished, "--data", path).out.splitlines()
     assert last.startswith(
-        f"No model    fits these images: the nearest, of cluster {found['leaf']}, is no better than guessing"
+        f"No model    fits these data: the nearest, of cluster {found['leaf']}, is no better than guessing"
     )
     assert all(placed(finished, "--device", device)["fits"] for device in range(12))
 

@@ -16,3 +16,10 @@ def duration(seconds: float) -> str:
         if seconds >= 0.9995 * length:  # 999.7 ms would be rounded to 1e+03 ms
             return f"{seconds / length:.3g} {unit}"
     return f"{seconds / 1e-6:.3g} µs"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A few digits, and whole numbers instead of powers of ten: 2.9, 296, 1476, 14,760."""
+    if abs(value) < 10**digits - 0.5 or not math.isfinite(value):
+        return f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(value) >= 9999.5 else f"{value:.0f}"

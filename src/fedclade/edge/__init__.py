@@ -10,7 +10,7 @@ import numpy as np
 from fedclade.config import Config
 from fedclade.core.arrays import Floats, Ints
 from fedclade.core.links import Limits, Links, Uplink
-from fedclade.core.units import duration
+from fedclade.core.units import duration, number
 from fedclade.edge import channel, energy, latency
 from fedclade.edge.availability import Presence
 from fedclade.edge.devices import Devices, TracedDevices, dbm_to_watts, draw_devices
@@ -158,7 +158,7 @@ def plausibility(links: Links, model_bits: float) -> list[str]:
     upload = float(np.median(uploads))
     if upload > 3600.0:
         warnings.append(
-            f"median SNR {snr_db:.0f} dB: a {model_bits / 1e6:.3g} Mbit upload takes {duration(upload)}; "
+            f"median SNR {snr_db:.0f} dB: a {number(model_bits / 1e6)} Mbit upload takes {duration(upload)}; "
             'edge.noise = "thermal" is the physical value'
         )
     compute = float(np.median(links.compute_seconds[here]))

@@ -13,7 +13,7 @@ import pandas as pd
 
 from fedclade.core.arrays import Floats
 from fedclade.core.timeline import Timeline
-from fedclade.core.units import duration
+from fedclade.core.units import duration, number
 from fedclade.scheduling.timeline import most_at_once
 
 ROUNDING = 1e-9  # of a round's length: sums of seconds round differently
@@ -111,7 +111,9 @@ def _schedule(
         "all rounds fit into the time budget",
         budget is None or total <= budget * (1 + ROUNDING),
         None if budget is None else budget - total,
-        f"{total:.4g} s; no budget is set" if budget is None else f"{total:.4g} s of {budget:.4g} s",
+        f"{number(total, 4)} s; no budget is set"
+        if budget is None
+        else f"{number(total, 4)} s of {number(budget, 4)} s",
     )
     limit = rounds["deadline"].fillna(rounds["makespan"])
     spare = limit.reindex(uploads["round"]).to_numpy() - uploads["end"].to_numpy()

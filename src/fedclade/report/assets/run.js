@@ -65,7 +65,7 @@ chart("tree-chart", () => {
     const evidence = node.split ? node.split.evidence : {};
     const why = node.split
       ? `<br>split in round ${node.split.round} at ${duration(node.split.seconds)}` +
-        (evidence.p_group !== undefined ? `: held-out images tell the groups apart (p = ${evidence.p_group.toExponential(0)})`
+        (evidence.p_group !== undefined ? `: held-out data tell the groups apart (p = ${evidence.p_group.toExponential(0)})`
           : evidence.gap !== undefined ? `, similarity gap ${evidence.gap.toFixed(2)}` : "")
       : node.merged_into ? `<br>merged into ${node.merged_into} in round ${node.last_round}`
       : `<br>worst ${scoreText(node.worst)}, mean ${scoreText(node.mean)}`;
@@ -181,7 +181,7 @@ if (drift) {
 const NORMS = {
   "norm-thresholds": "A cluster splits when the mean is small (below ε1) while someone still pulls hard (above ε2); " +
     "it stops when both are below their line.",
-  "cross-evaluation": "They decide nothing here: a cluster splits when its devices' held-out images ask for it, and stops " +
+  "cross-evaluation": "They decide nothing here: a cluster splits when its devices' held-out data ask for it, and stops " +
     "when its loss on them stands still.",
 };
 byId("norms-line").textContent = "Solid, or a circle: length of a cluster's mean update. Dotted, or a triangle: its largest single update. " +

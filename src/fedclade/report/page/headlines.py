@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from fedclade.core.task import Score
-from fedclade.core.units import duration
+from fedclade.core.units import duration, number
 from fedclade.metrics.registry import told_of
 from fedclade.report.page.shell import Json
 from fedclade.runs import Run
@@ -16,10 +16,10 @@ def lead(run: Run) -> str:
     config, leaves, rounds = run.config, len(run.leaves()), len(run.rounds)
     served = "one model" if leaves == 1 else f"{leaves} models"
     who = (
-        f"{len(run.devices)} real devices took part."
+        f"{number(len(run.devices))} real devices took part."
         if run.real
-        else f"{config.population.devices} devices with {config.population.source} data share {config.edge.subchannels}"
-        " sub-channels of one base station."
+        else f"{number(config.population.devices)} devices with {config.population.source} data share"
+        f" {config.edge.subchannels} sub-channels of one base station."
     )
     return f"{who} After {rounds} {'round' if rounds == 1 else 'rounds'} they are served by {served}."
 
@@ -34,9 +34,7 @@ def _groups(run: Run, served: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     tree = run.read_tree()
     splits = sorted((node.split for node in tree.nodes.values() if node.split), key=lambda split: split.round)
     when = f"first split in round {splits[0].round} ({duration(splits[0].seconds)})" if splits else "no split"
-    rand = run.summary["adjusted_rand_index"] if run.finished else None
-    truth = "" if rand is None else "exactly the planted groups; " if rand == 1 else f"adjusted Rand index {rand:.2f}; "
-    yield "Clusters found", str(len(tree.leaves())), truth + when
+    yield "Clusters found", str(len(tree.leaves())), "; ".join(filter(None, (truth(run), when)))
     score = run.score
     before, after = (_short(score, served[which].min()) for which in ("one", "own"))
     if splits:
@@ -56,7 +54,13 @@ def _cost(run: Run, devices: int) -> Iterator[tuple[str, str, str]]:
     saved = everybody - sent
     yield "Uploads saved", f"{saved} of {everybody}", f"against everybody in every round{saved_because(saved, spared)}"
     if not run.real:
-        yield "Energy", f"{float(rounds['energy_joules'].sum()):.3g} J", f"of all devices, {sent} uploads"
+        yield "Energy", f"{number(float(rounds['energy_joules'].sum()))} J", f"of all devices, {sent} uploads"
+
+
+def truth(run: Run) -> str:
+    """How far the clusters of a finished run are the planted groups; nothing where none were planted."""
+    rand = run.summary["adjusted_rand_index"] if run.finished else None
+    return "" if rand is None else "exactly the planted groups" if rand == 1 else f"adjusted Rand index {rand:.2f}"
 
 
 def saved_because(saved: int, spared: int) -> str:

@@ -5,8 +5,8 @@ import pandas as pd
 
 from fedclade.config import fields_of
 from fedclade.core.task import Score
-from fedclade.core.units import duration
-from fedclade.report.page.headlines import lead, numbers
+from fedclade.core.units import duration, number
+from fedclade.report.page.headlines import lead, numbers, truth
 from fedclade.report.page.shell import Json, made_from, rounded, score_data
 from fedclade.runs import Run
 
@@ -45,15 +45,13 @@ def _tiles(run: Run) -> list[Json]:
     rounds, error = run.rounds, run.summary.get("accuracy_error") if run.finished else None
     mean = rounds[f"{run.score.name}_mean"].dropna()
     told = "–" if mean.empty else run.score.text(mean.iloc[-1])
-    rand = run.summary["adjusted_rand_index"] if run.finished else None
-    found = "" if rand is None else f"adjusted Rand index {rand:.4f}"
     sample = "of the devices evaluated" if error is None else f"by a sample, standard error {100 * error:.2f} points"
     time = duration(float(rounds["seconds"].sum()))
     tiles = (
-        ("Clusters found", str(len(run.leaves())), found),
+        ("Clusters found", str(len(run.leaves())), truth(run)),
         (f"Mean {run.score.title}", told, sample),
         ("Simulated time", time, f"{len(rounds)} rounds, {int(rounds['uploads'].sum()):,} uploads"),
-        ("Energy", f"{float(rounds['energy_joules'].sum()):.3g} J", "of all devices"),
+        ("Energy", f"{number(float(rounds['energy_joules'].sum()))} J", "of all devices"),
     )
     return [{"label": label, "value": value, "why": why} for label, value, why in tiles]
 

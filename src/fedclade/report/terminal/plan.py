@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedclade.core.units import duration
+from fedclade.core.units import duration, number
 from fedclade.report.terminal.layout import WideTable
 from fedclade.report.terminal.words import percent, rate, spans
 from fedclade.scheduling import Timeline
@@ -28,7 +28,7 @@ def show_plan(plan: PlannedRound, round_: int, policy: str) -> Iterator[Renderab
     longer = "" if timeline.ratio < 1.0005 else f"; this one is {100 * (timeline.ratio - 1):.1f} % longer"
     yield Text(
         f"Round {round_}, policy {policy}: {len(timeline.device)} devices selected, {sets} aggregation sets; "
-        f"a model is {plan.model_bits / 1e6:.3g} Mbit.\n"
+        f"a model is {number(plan.model_bits / 1e6)} Mbit.\n"
         f"The round lasts {duration(timeline.makespan)} (makespan). At these CPU speeds and powers, no order of "
         f"the uploads makes it shorter than {duration(timeline.lower_bound)}{longer}. The slowest device alone needs "
         f"{duration(timeline.largest_latency)} (largest T_tot, eq. 11)."
@@ -53,9 +53,9 @@ def _alternatives(plan: PlannedRound) -> str:
     (order, kind), quickest = min(plan.compared.items(), key=lambda each: each[1].timeline.makespan)
     (other, how), thriftiest = min(plan.compared.items(), key=lambda each: each[1].joules)
     return (
-        f"It needs {plan.allocation.joules:.3g} J.\n"
+        f"It needs {number(plan.allocation.joules)} J.\n"
         f"Shortest: {duration(quickest.timeline.makespan)}, by order {order} and allocation {kind}. "
-        f"Least energy: {thriftiest.joules:.3g} J, by order {other} and allocation {how}."
+        f"Least energy: {number(thriftiest.joules)} J, by order {other} and allocation {how}."
     )
 
 
@@ -111,7 +111,7 @@ def compared(plan: PlannedRound) -> WideTable:
                 duration(timeline.makespan),
                 f"{100 * (timeline.ratio - 1):.1f} %",
                 str(int((~timeline.missed).sum())),
-                f"{allocation.joules:.3g} J",
+                f"{number(allocation.joules)} J",
                 percent(allocation.joules / fixed if fixed else 1.0),
             )
         )

@@ -12,7 +12,7 @@ from rich.text import Text
 from fedclade.core.arrays import Floats
 from fedclade.core.state import CONVENTIONAL
 from fedclade.core.task import ACCURACY, Score
-from fedclade.core.units import duration
+from fedclade.core.units import duration, number
 from fedclade.metrics import Metric
 from fedclade.report.drift import drift_told
 from fedclade.report.terminal.layout import Labelled
@@ -34,7 +34,7 @@ def show_placement(found: "Placement") -> Iterator[str]:
     right = f"loss {found.loss:.3f}, {_scored(found)}"
     if not found.fits:
         yield (
-            f"No model    fits these images: the nearest, of cluster {found.leaf}, is no better than guessing"
+            f"No model    fits these data: the nearest, of cluster {found.leaf}, is no better than guessing"
             f" (p = {found.p_value:.1g}; {right})"
         )
         return
@@ -45,7 +45,7 @@ def show_placement(found: "Placement") -> Iterator[str]:
 def _scored(found: "Placement") -> str:
     """How well the nearest model serves the device."""
     if found.scored == "accuracy":
-        return f"{ACCURACY.text(found.score)} of {found.images} images right"
+        return f"{ACCURACY.text(found.score)} of {found.images} samples right"
     return f"R² {found.score:.3f} on {found.images} samples"
 
 
@@ -165,18 +165,18 @@ def _own(metrics: Sequence[Metric], summary: dict[str, Any]) -> Iterator[Labelle
 
 
 def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[Labelled]:
-    def number(name: str) -> float:
+    def known(name: str) -> float:
         value = summary[name]
         return float(value) if isinstance(value, int | float) else float("nan")  # of devices that are all gone
 
     found = "1 cluster" if summary["clusters"] == 1 else f"{summary['clusters']} clusters"
     if summary["adjusted_rand_index"] is not None:
-        ari = number("adjusted_rand_index")
+        ari = known("adjusted_rand_index")
         exact = ": exactly the planted groups" if ari == 1.0 else ""
         found += f", adjusted Rand index {ari:.2f}{exact}"
     if summary["first_split_round"] is not None:
         first, last = (
-            (str(summary[f"{which}_split_round"]), duration(number(f"{which}_split_seconds")))
+            (str(summary[f"{which}_split_round"]), duration(known(f"{which}_split_seconds")))
             for which in ("first", "last")
         )
         found += (
@@ -185,26 +185,26 @@ def _facts_of(summary: dict[str, object], real: bool, score: Score) -> Iterator[
             else f"; splits in rounds {first[0]} to {last[0]} ({first[1]} to {last[1]})"
         )
     yield Labelled("Groups", found)
-    jain = f"Jain of participation {number('jain_participation'):.3f}"
+    jain = f"Jain of participation {known('jain_participation'):.3f}"
     if summary.get("jain_accuracy") is not None:
-        even = f"{number('jain_accuracy'):.3f}, of participation {number('jain_participation'):.3f}"
+        even = f"{known('jain_accuracy'):.3f}, of participation {known('jain_participation'):.3f}"
         jain = f"Jain of accuracy {even}"
     yield Labelled(
         "Fairness",
-        f"{score.title} {score.text(number(f'{score.name}_min'))} to {score.text(number(f'{score.name}_max'))}"
-        f" (gap {score.difference(number(f'{score.name}_gap'))}{score.points}),"
-        f" worst tenth {score.text(number(f'{score.name}_worst_tenth'))}, {jain}",
+        f"{score.title} {score.text(known(f'{score.name}_min'))} to {score.text(known(f'{score.name}_max'))}"
+        f" (gap {score.difference(known(f'{score.name}_gap'))}{score.points}),"
+        f" worst tenth {score.text(known(f'{score.name}_worst_tenth'))}, {jain}",
     )
-    clock, joules = ("measured", "energy unknown") if real else ("simulated", f"{number('energy_joules'):.3g} J")
-    share = f"{100 * number('wall_share_training'):.0f} %"
+    clock, joules = ("measured", "energy unknown") if real else ("simulated", f"{number(known('energy_joules'))} J")
+    share = f"{100 * known('wall_share_training'):.0f} %"
     here = (
         f"{share} of them waiting for the devices"
         if real
-        else f"{share} training, {number('wall_samples_per_second'):,.0f} samples/s"
+        else f"{share} training, {known('wall_samples_per_second'):,.0f} samples/s"
     )
     yield Labelled(
         "Cost",
-        f"{duration(number('simulated_seconds'))} {clock} in {summary['rounds']} rounds,"
-        f" {summary['uploads']} uploads, {number('upload_bits') / 1e6:.4g} Mbit, {joules};"
-        f" {duration(number('wall_seconds'))} {'at the server' if real else 'of computing here'} ({here})",
+        f"{duration(known('simulated_seconds'))} {clock} in {summary['rounds']} rounds,"
+        f" {summary['uploads']} uploads, {number(known('upload_bits') / 1e6, 4)} Mbit, {joules};"
+        f" {duration(known('wall_seconds'))} {'at the server' if real else 'of computing here'} ({here})",
     )
