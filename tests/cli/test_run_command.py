@@ -55,7 +55,7 @@ def test_show_run_prints_what_the_run_printed_at_its_end(here):
     assert f"F = {summary['loss']:.3f};" in told
     if summary["objective_best"] < summary["objective"]:
         assert f"{summary['objective_best']:.3f} with the best model that each has had (P1's objective)" in told
-        assert told.endswith(f"0.0 in round {best[0]}, 0.1 in round {best[1]}")
+        assert told.endswith(f"cluster 0.0 in round {best[0]}, cluster 0.1 in round {best[1]}")
     else:
         assert told.endswith("which is the least it has been (P1's objective)")
     checked = fedclade("show-run", "mine", "--problem").out

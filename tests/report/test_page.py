@@ -338,6 +338,16 @@ def test_the_buttons_of_a_chart_do_not_stand_on_its_legend(width, page):
     page.see()
 
 
+def test_splits_that_are_close_share_a_label(page):
+    told = "splitLabels('accuracy-chart').map((label) => label.text)"
+    assert page.value(told) == ["model 0 splits"]
+    page.value("forks.push({ ...forks[0], name: '0.0' })")
+    assert page.value(told) == ["models 0, 0.0 split"]
+    page.value("forks[1].split = { ...forks[0].split, round: forks[0].split.round + 4 }")
+    assert page.value(told) == ["model 0 splits", "model 0.0 splits"]
+    page.value("forks.pop()")
+
+
 def test_the_table_of_models_is_not_cut_on_a_wide_screen(page):
     page.see(1440)
     page.wait_for("innerWidth === 1440")

@@ -69,6 +69,8 @@ def test_margins_of_a_plan_by_hand():
         "P1.4": 0.0,
         "P1.5": 0.0,
     }
+    assert found["P1.2"].detail == "the last one ends 2 s before its round's deadline"
+    assert "no deadline is set" in by_name(check_plan(worked_example(), 2, None, None))["P1.2"].detail
 
 
 def test_a_finished_run_is_checked_with_its_models(tmp_path):

@@ -123,9 +123,11 @@ def _schedule(
         "who is selected ends by the round's deadline",
         bool(slack >= -ROUNDING * max(total, 1.0)),
         slack if np.isfinite(slack) else None,
-        f"the last one ends {duration(max(slack, 0.0))} before its round's deadline"
-        if np.isfinite(slack)
-        else "no upload",
+        "no upload"
+        if not np.isfinite(slack)
+        else "no deadline is set: a round lasts until its last upload ends"
+        if rounds["deadline"].isna().all()
+        else f"the last one ends {duration(max(slack, 0.0))} before its round's deadline",
     )
     last_end = uploads.groupby("round")["end"].max().reindex(rounds.index).fillna(0.0)
     off = float((rounds["makespan"] - last_end).abs().max())

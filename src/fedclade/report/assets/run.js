@@ -43,6 +43,19 @@ const lastRound = rounds.round.length ? rounds.round[rounds.round.length - 1] : 
 const clockAxis = () => (clock === "round" ? roundAxis(lastRound) : axis({ title: DATA.seconds, rangemode: "tozero" }));
 const forks = tree.filter((node) => node.split);
 const splitLines = () => forks.map((node) => line(at(node.split.round), at(node.split.round), 0, 1, { yref: "paper" }));
+// Splits that are too close for a label each share one.
+function splitLabels(id) {
+  const near = (16 * at(lastRound)) / Math.max(1, (paperWidth || byId(id).clientWidth) - 80), together = [];
+  for (const node of [...forks].sort((a, b) => a.split.round - b.split.round)) {
+    const last = together[together.length - 1];
+    if (last && at(node.split.round) - at(last[0].split.round) < near) last.push(node);
+    else together.push([node]);
+  }
+  return together.map((nodes) => label(
+    nodes.length > 3 ? `${nodes.length} models split` : nodes.length > 1 ? `models ${nodes.map((node) => node.name).join(", ")} split`
+      : `model ${nodes[0].name} splits`,
+    at(nodes[0].split.round), 0.02, { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" }));
+}
 
 byId("clock").addEventListener("change", (event) => {
   clock = event.target.value;
@@ -137,8 +150,7 @@ chart("accuracy-chart", () => {
   return { traces, layout: {
     height: 420, xaxis: clockAxis(), yaxis: shareAxis(),
     shapes: splitLines(), hovermode: "x unified",
-    annotations: forks.map((node) => label(`model ${node.name} splits`, at(node.split.round), 0.02,
-      { yref: "paper", textangle: -90, xanchor: "right", yanchor: "bottom" })),
+    annotations: splitLabels("accuracy-chart"),
   } };
 });
 

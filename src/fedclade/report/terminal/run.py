@@ -148,7 +148,7 @@ def _losses(run: Run) -> Iterator[Labelled]:
     if not seen or not told:
         return
     last, clusters = told[-1], [row for row in seen if row["round"] == max(each["round"] for each in seen)]
-    best = ", ".join(f"{row['node']} in round {row['best_round']}" for row in clusters)
+    best = ", ".join(f"cluster {row['node']} in round {row['best_round']}" for row in clusters)
     now = f"F = {last['loss']:.3f}; the sum over the clusters is {last['objective']:.3f}"
     if last["objective_best"] == last["objective"]:
         yield Labelled("Loss", f"{now}, which is the least it has been (P1's objective)")
