@@ -348,6 +348,19 @@ def test_splits_that_are_close_share_a_label(page):
     page.value("forks.pop()")
 
 
+@pytest.mark.parametrize(("worst", "least", "most"), [(0.25, -0.2, 0.0), (-0.5, -0.9, -0.5), (-40.0, -1.0, -1.0)])
+def test_an_axis_of_r2_reaches_down_to_the_data_and_to_minus_one_at_most(worst, least, most, page):
+    """R² may be far below 0 where a model has learnt nothing yet, and that would flatten all the rest."""
+    page.value("scored.percent = false")
+    low, high = page.value(
+        f"Plotly.newPlot(document.createElement('div'), [{{y: [{worst}, 0.9]}}], {{yaxis: shareAxis(), height: 400,"
+        " width: 400}).then((chart) => chart._fullLayout.yaxis.range)"
+    )
+    page.value("scored.percent = true")
+    assert least <= low <= most
+    assert 1 <= high < 1.2
+
+
 def test_the_table_of_models_is_not_cut_on_a_wide_screen(page):
     page.see(1440)
     page.wait_for("innerWidth === 1440")

@@ -118,7 +118,7 @@ const roundAxis = (last, extra) => axis({ title: "round", rangemode: "tozero", .
 const scored = DATA.score, scoreFormat = scored.percent ? ".1%" : ".3f";
 const scoreText = (value) => (value === null || value === undefined ? "–" : scored.percent ? percent(value) : value.toFixed(3));
 const shareAxis = (extra) => axis({ title: scored.title, ...(scored.percent ? { tickformat: ".0%", rangemode: "tozero" }
-  : { autorangeoptions: { minallowed: -1, include: [0, 1] } }), ...extra });
+  : { autorangeoptions: { clipmin: -1, clipmax: 1.05, include: [0, 1] } }), ...extra });
 
 // One small panel for each name, side by side as far as there is room. `panel(name)` gives its traces and, if it has any,
 // its horizontal and vertical lines; all panels have the same axes.
