@@ -140,9 +140,7 @@ def text_of(name: str, pages: Path = PAGES) -> str:
     """The tables of a result, from the runs that are kept."""
     result, runs = RESULTS[name], pd.read_csv(pages / f"{name}.csv")
     if result.as_leaderboard:
-        overall, *by_population = leaderboard(runs, "none")
-        several = runs["population"].nunique() > 1
-        return "\n".join(sheet.markdown() for sheet in [overall, *(by_population if several else [])])
+        return "\n".join(sheet.markdown() for sheet in leaderboard(runs, "none"))
     metrics, sizes = compared((), ACCURACY), dict.fromkeys(runs["devices"], 0.0)
     frame = runs.reindex(columns=[*runs.columns, *(metric for metric in metrics if metric not in runs)])
     found = Comparison(result.config, list(contenders(result.config)), frame, {}, sizes, {}, {}, metrics)

@@ -58,6 +58,13 @@ def test_several_numbers_of_devices_are_columns_of_their_own():
     assert leaderboard(frame, "none")[1].columns == ["contender", "a, K = 10", "a, K = 20", "b, K = 10", "b, K = 20"]
 
 
+def test_one_population_is_told_once():
+    frame = runs()
+    (overall,) = leaderboard(frame[(frame["population"] == "a") & (frame["seed"] == 1)], "none")
+    assert overall.overall
+    assert "means over 1 world;" in overall.title
+
+
 def test_sheets_as_text():
     sheet = Sheet("50 % & more", ["who", "x_1"], [["a", "1"]])
     assert sheet.markdown() == "**50 % & more**\n\n| who | x_1 |\n| --- | ---: |\n| a | 1 |\n"

@@ -551,6 +551,8 @@ def test_methods_and_populations_from_the_command_line_with_one_of_ones_own(tmp_
     assert (answer.code, answer.err) == (0, "")
     board = (tmp_path / "all" / "leaderboard.md").read_text("utf-8")
     assert all(f"| {name} |" in board for name in ("none", "own_method:SplitOnce"))
+    assert "revealed" in board
+    assert "revealed" not in answer.out  # one table of what matters most; --details prints the leaderboard, too
     runs = pd.read_csv(tmp_path / "all" / "all-runs.csv")
     assert runs[["population", "contender", "reveals"]].values.tolist() == [
         ["rotated-2", "none", "sums"],

@@ -100,11 +100,13 @@ def _print_study(screen: Console, folder: Path, details: bool) -> None:
 
     with screen.status("writing tables, figures and the page"):
         found = comparison.write_study(folder)
-    if len(found.comparisons) == 1:
+    if len(found.comparisons) == 1:  # the leaderboard says the same in more columns
         (only,) = found.comparisons.values()
         for part in terminal.show_comparison(only, details):
             screen.print(part)
-    for part in terminal.show_leaderboard(found.leaderboard):
+    several = len(found.comparisons) > 1
+    shown = [sheet for sheet in found.leaderboard if details or (several and sheet.overall)]
+    for part in terminal.show_leaderboard(shown):
         screen.print(part)
     for page in found.pages:
         screen.print(f"Report      {page} (open it in a browser; tables and figures are beside it)", soft_wrap=True)

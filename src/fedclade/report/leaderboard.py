@@ -44,6 +44,7 @@ class Sheet:
     title: str
     columns: list[str]
     rows: list[list[str]]
+    overall: bool = False  # over all populations
 
     def markdown(self) -> str:
         """A pipe table under its title."""
@@ -67,20 +68,23 @@ def all_runs(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
 
 
 def leaderboard(runs: pd.DataFrame, other: str, score: Score = ACCURACY) -> list[Sheet]:
-    """Who came out how, over all populations and in each; best mean score first."""
+    """Who came out how, over all populations and, if there are several, in each; best mean score first."""
     order = (
         runs.groupby("contender")[RANKED.format(score=score.name)]
         .mean()
         .sort_values(ascending=False, kind="stable")
         .index.tolist()
     )
-    worlds = runs.drop_duplicates(WORLD)
+    worlds = len(runs.drop_duplicates(WORLD))
     title = (
-        f"All populations: means over {len(worlds)} worlds; in brackets the difference to {other} and its 95 % interval"
+        f"All populations: means over {worlds} world{'s' if worlds > 1 else ''}; in brackets the difference to {other}"
+        " and its 95 % interval"
     )
     columns = ["contender", *(metric.title for metric in _metrics(OVERALL, score)), "revealed"]
-    overall = Sheet(title, columns, [_standing(runs, name, other, score) for name in order])
+    overall = Sheet(title, columns, [_standing(runs, name, other, score) for name in order], overall=True)
     places = list(dict.fromkeys(zip(runs["population"], runs["devices"], strict=True)))
+    if len(places) == 1:
+        return [overall]
     return [overall, *(_by_population(runs, metric, order, places) for metric in _metrics(BY_POPULATION, score))]
 
 
