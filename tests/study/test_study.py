@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -449,10 +450,23 @@ def test_many_contenders_have_a_panel_each_and_thresholds_only_where_they_decide
         top = page.value(f"{layout.format('accuracy')}.yaxis.range[1]")
         best = max(Run(job.folder).rounds["accuracy_max"].max() for job in jobs)
         assert top < best + 0.15
-        page.see(390)
-        page.wait_for("document.querySelector('#race-chart .main-svg').clientWidth <= innerWidth")
-        assert page.value("document.documentElement.scrollWidth <= innerWidth")
-        page.wait_for("document.querySelectorAll('#metric-chart .legendtext').length === 8")
+        for width in (1440, 390):  # a row with its name for each, for there are more of them than colours
+            page.see(width)
+            chart = "document.getElementById('metric-chart')"
+            page.wait_for(f"innerWidth === {width} && {chart}._fullLayout.width === {chart}.clientWidth")
+            assert page.value("document.documentElement.scrollWidth <= innerWidth")
+            for chart in ("abreast", "range", "rounds", "seconds", "metric"):
+                assert page.value(f"document.querySelectorAll('#{chart}-chart .legendtext').length") == 0, chart
+                rows = f"[...document.querySelectorAll('#{chart}-chart .yaxislayer-above .ytick text')].slice(0, 8)"
+                edges = sorted(
+                    page.value(
+                        f"{rows}.map((text) => [text.getBoundingClientRect(), text.textContent])"
+                        ".map(([box, name]) => [box.top, box.bottom, box.left, name])"
+                    )
+                )
+                assert [name for *_, name in edges] == titles, chart
+                assert all(above[1] < below[0] for above, below in pairwise(edges)), chart
+                assert min(left for _, _, left, _ in edges) >= 0, chart
         assert page.complaints == []
 
 

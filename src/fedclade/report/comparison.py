@@ -57,7 +57,8 @@ def comparison_data(comparison: Comparison, jobs: Sequence[Job], out: Path) -> J
     return {
         "name": f"{out.resolve().name}: {len(comparison.contenders)} policies compared",
         "lead": f"{len(frame)} runs: {', '.join(comparison.contenders)}; {_listed(comparison.sizes)} devices;"
-        f" {config.compare.seeds} seeds each. With one seed all meet the same devices, data and channels.",
+        f" {config.compare.seeds} seed{'s' if config.compare.seeds > 1 else ''} each."
+        " With one seed all meet the same devices, data and channels.",
         "banner": f"{missing} of {len(jobs)} runs are missing. Refresh with: fedclade report {out}" if missing else "",
         "contenders": comparison.contenders,
         "sizes": comparison.sizes,

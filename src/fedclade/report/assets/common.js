@@ -121,10 +121,10 @@ const shareAxis = (extra) => axis({ title: scored.title, ...(scored.percent ? { 
   : { autorangeoptions: { clipmin: -1, clipmax: 1.05, include: [0, 1] } }), ...extra });
 
 // One small panel for each name, side by side as far as there is room. `panel(name)` gives its traces and, if it has any,
-// its horizontal and vertical lines; all panels have the same axes.
-function panels(id, names, panel, xaxis, yaxis) {
+// its horizontal and vertical lines; all panels have the same axes, and are `each` pixels high.
+function panels(id, names, panel, xaxis, yaxis, each = 170) {
   const wide = paperWidth || byId(id).clientWidth, columns = Math.max(1, Math.min(4, names.length, Math.floor(wide / 270)));
-  const rows = Math.ceil(names.length / columns), each = 170, between = 64, height = rows * (each + between) + 40;
+  const rows = Math.ceil(names.length / columns), between = 64, height = rows * (each + between) + 40;
   const layout = { height, showlegend: false, hovermode: "closest", shapes: [], annotations: [], margin: { l: 56, r: 12, t: 28, b: 44 } };
   const inside = height - layout.margin.t - layout.margin.b, traces = [];
   names.forEach((name, i) => {
@@ -273,6 +273,7 @@ function modelsHeatmap(models, order) {
 
 // The headlines: what came out, and why.
 function showTiles(tiles) {
+  byId("tiles").classList.toggle("long", tiles.some(({ value }) => value.length > 18));
   byId("tiles").replaceChildren(...tiles.map(({ label, value, why }) => element("div", { className: "tile" }, element("dt", {}, label),
     element("dd", { className: "value" }, value), element("dd", { className: "why" }, why))));
 }

@@ -24,7 +24,16 @@ for (const name of contenders) {
 
 // -------------------------------------------------------------------------------- over time
 
-const CROWD = 6; // contenders in one chart; more have a panel each
+const CROWD = 6; // contenders in one chart; more have a panel each, or a row with their name beside it
+// The bars of many contenders, a row each, in a panel for each group: a number of devices, or a moment.
+const rowAxis = () => axis({ type: "category", autorange: "reversed" });
+function rows(id, names, groups, traces, title, extra) {
+  const colours = names.map((name) => look.get(name).colour);
+  const panel = (group) => ({ traces: traces(groups.indexOf(group), colours).map((trace) => ({ type: "bar", orientation: "h", y: names, name: group, ...trace })) });
+  const { traces: all, layout } = panels(id, groups, panel, () => axis({ title, rangemode: "tozero", ...extra }), rowAxis, 22 * names.length);
+  return { traces: all, layout: { ...layout, barmode: "overlay" } };
+}
+const whiskers = (values) => ({ type: "data", array: values.map((value) => value ?? 0), thickness: 1.5, width: 3, color: css("--ink") });
 const secondsAxis = () => axis({ title: "simulated seconds", rangemode: "tozero" });
 const lastRound = () => Math.max(0, ...here().flatMap((name) => [...curves[size()][name].round, ...curves[size()][name].norm_round]));
 const legend = () => ({ showlegend: true }); // also for whoever saves the chart
@@ -57,10 +66,15 @@ chart("abreast-chart", () => {
     ? "the time that every run was given." : "when the first of the runs was over; the dotted line above.") +
     " Full bar: the worst-served device. Pale: the mean of all. No bar: no round was over yet.";
   const found = here().map((name) => DATA.abreast[size()][name]);
-  const bar = (part, fill) => ({
-    type: "bar", x: here(), y: found.map((each) => each[part]), hovertemplate: `%{x}: ${part === "min" ? "worst device" : "mean"} %{y:${scoreFormat}}<extra></extra>`,
+  const part = (which, fill, value) => ({
+    hovertemplate: `${which === "min" ? "worst device" : "mean"} %{${value}:${scoreFormat}}<extra>%{${value === "x" ? "y" : "x"}}</extra>`,
+    [value]: found.map((each) => each[which]),
     marker: { color: here().map((name) => look.get(name).colour + fill), line: { color: here().map((name) => look.get(name).colour), width: 1 } },
   });
+  if (here().length > CROWD)
+    return rows("abreast-chart", here(), [`after ${duration(DATA.common[size()])}`], () => [part("mean", "55", "x"), part("min", "", "x")],
+      scored.title, scored.percent ? { tickformat: ".0%" } : {});
+  const bar = (which, fill) => ({ type: "bar", x: here(), ...part(which, fill, "y") });
   return { traces: [bar("mean", "55"), bar("min", "")], layout: {
     height: 330, barmode: "overlay", showlegend: false, xaxis: axis({ type: "category" }), yaxis: shareAxis(),
   } };
@@ -92,7 +106,14 @@ const sizeAxis = () => axis({ type: "category" });
 const sizeNames = sizes.map((devices) => `K = ${devices}`);
 
 const unit = scored.percent ? " %" : "";
-chart("range-chart", () => ({
+chart("range-chart", () => visible().length > CROWD ? rows("range-chart", visible(), sizeNames, (i, colours) => {
+  const [low, middle, high] = ["min", "mean", "max"].map((part) => visible().map((name) => of(`${scored.name}_${part}`, name, "mean")[i]));
+  const text = visible().map((name, j) => `${name}: worst ${low[j]}${unit}, mean ${middle[j]}${unit}, best ${high[j]}${unit}`);
+  return [[low, middle, ""], [middle, high, "55"]].map(([from, to, fill]) => ({
+    base: from, x: to.map((value, j) => value - from[j]), hovertext: text, hoverinfo: "text",
+    marker: { color: colours.map((color) => color + fill), line: { color: colours, width: 1 } },
+  }));
+}, scored.title + (unit && " (%)")) : ({
   traces: visible().flatMap((name) => {
     const [low, middle, high] = ["min", "mean", "max"].map((part) => of(`${scored.name}_${part}`, name, "mean"));
     const { colour: color } = look.get(name);
@@ -109,16 +130,18 @@ chart("range-chart", () => ({
 // One bar a contender and moment, at the chosen K.
 function speed(id, unit, names) {
   const most = () => Math.max(...here().flatMap((name) => names.map((metric) => metrics[metric].values[size()][name].mean ?? 0)));
-  chart(id, () => ({
+  const moments = ["first split", "last split", `target ${scored.title}`], whole = () => (unit === "rounds" ? wholes(most()) : {});
+  const cell = (metric, name) => metrics[metric].values[size()][name];
+  chart(id, () => here().length > CROWD ? rows(id, here(), moments, (i, colours) => [{
+    x: here().map((name) => cell(names[i], name).mean), error_x: whiskers(here().map((name) => cell(names[i], name).std)), marker: { color: colours },
+  }], unit, whole()) : ({
     traces: here().map((name) => {
-      const cell = (metric) => metrics[metric].values[size()][name];
       return {
-        type: "bar", name, x: ["first split", "last split", `target ${scored.title}`], y: names.map((metric) => cell(metric).mean),
-        error_y: { type: "data", array: names.map((metric) => cell(metric).std ?? 0), thickness: 1.5, width: 3, color: css("--ink") },
+        type: "bar", name, x: moments, y: names.map((metric) => cell(metric, name).mean), error_y: whiskers(names.map((metric) => cell(metric, name).std)),
         marker: { color: look.get(name).colour },
       };
     }),
-    layout: { height: 330, ...legend(), barmode: "group", xaxis: axis({ type: "category" }), yaxis: axis({ title: unit, rangemode: "tozero", ...(unit === "rounds" ? wholes(most()) : {}) }) },
+    layout: { height: 330, ...legend(), barmode: "group", xaxis: axis({ type: "category" }), yaxis: axis({ title: unit, rangemode: "tozero", ...whole() }) },
   }));
 }
 byId("speed-line").textContent = "Rounds, then simulated seconds, until the first split and until the last one, whether they were right or wrong, and " +
@@ -131,10 +154,13 @@ byId("metric").value = `${scored.name}_gap`;
 byId("metric").addEventListener("change", () => draw("metric-chart"));
 chart("metric-chart", () => {
   const metric = byId("metric").value;
+  if (visible().length > CROWD)
+    return rows("metric-chart", visible(), sizeNames, (i, colours) => [{ marker: { color: colours },
+      x: visible().map((name) => of(metric, name, "mean")[i]), error_x: whiskers(visible().map((name) => of(metric, name, "std")[i])) }], metrics[metric].title);
   return {
     traces: visible().map((name) => ({
       type: "bar", name, x: sizeNames, y: of(metric, name, "mean"), marker: { color: look.get(name).colour },
-      error_y: { type: "data", array: of(metric, name, "std").map((value) => value ?? 0), thickness: 1.5, width: 3, color: css("--ink") },
+      error_y: whiskers(of(metric, name, "std")),
     })),
     layout: { height: 380, ...legend(), barmode: "group", xaxis: sizeAxis(), yaxis: axis({ title: metrics[metric].title }) },
   };
