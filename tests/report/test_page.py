@@ -402,6 +402,23 @@ def test_a_round_says_how_long_its_uploads_and_how_long_its_questions_took(tmp_p
     assert facts == f"1 of 1: 12 uploads in {uploading}, then {asking} of questions to the devices: {whole} in all"
 
 
+def test_of_real_devices_no_text_or_chart_says_simulated_or_radio(run, tmp_path):
+    folder = tmp_path / "real"
+    shutil.copytree(run.folder, folder)
+    (folder / "devices.json").write_text("[]")
+    with browser() as page:
+        page.see(390)
+        page.open(write_run_page(Run(folder), single_file=True))
+        page.click("input[value=seconds]")
+        text = page.value(
+            "document.querySelector('header').innerText + document.querySelector('main').innerText"
+        ).lower()
+        assert "measured seconds" in text
+        assert "simulated" not in text
+        assert "radio" not in text
+        assert page.complaints == []
+
+
 def test_a_run_without_a_split_has_a_page_without_gaps_and_single_points_are_told_apart(tmp_path):
     plain = {**TINY, "clustering": {"method": "none"}, "run": {"rounds": 1}, "incongruence": {}}
     run = Experiment(plain).run(tmp_path / "run")

@@ -31,6 +31,7 @@ if (!DATA.finished) {
 }
 showTiles(DATA.tiles);
 byId("clock-seconds").textContent = DATA.seconds;
+if (DATA.real) byId("timeline-title").textContent = "One round: who uploads when"; // over whatever network they have
 byId("footer").textContent = DATA.footer;
 
 // -------------------------------------------------------------------------------- clock

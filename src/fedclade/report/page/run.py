@@ -54,6 +54,7 @@ def run_data(run: Run) -> Json:
         f"method {config.clustering.method}",
         "method": config.clustering.method,
         "planted": run.planted,
+        "real": run.real,
         "seconds": "measured seconds" if run.real else "simulated seconds",
         "lead": lead(run),
         "finished": run.finished,
