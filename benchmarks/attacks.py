@@ -25,6 +25,7 @@ from fedclade.simulation import Experiment
 
 POPULATIONS = {
     "3 groups": [],
+    "3 groups, 200 test images": ["population.redraw=true", "population.samples=8000", "population.test_share=0.5"],
     "i.i.d.": ["incongruence.kind=none", "incongruence.groups=[1]", "population.partition=iid"],
 }
 METHODS = {

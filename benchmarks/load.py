@@ -1,8 +1,8 @@
 """Many devices on one server: ``python -m benchmarks.load --nodes 50 --rounds 20``.
 
 A whole deployment with Flower's simulation engine: the real ServerApp and ClientApp, a SuperLink in memory, and so many
-SuperNodes whose messages two processes work off (needs Ray). Tells whether all rounds were completed, how many updates
-came of those asked for, and how the memory of the server grew.
+SuperNodes whose messages a few processes work off (needs Ray). Tells whether all rounds were completed, how many
+updates came of those asked for, and how the memory of the server grew.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Memory(threading.Thread):
         return min(self.seen, key=lambda one: abs(one[0] - moment))[1]
 
 
-def loaded(nodes: int, rounds: int, out: Path) -> tuple[Run, list[float], list[float]]:
+def loaded(nodes: int, rounds: int, processes: int, out: Path) -> tuple[Run, list[float], list[float]]:
     """A run; the memory of the server in its rounds (MB), and how long these took (s)."""
     settings = {
         **DEMO,
@@ -67,7 +67,7 @@ def loaded(nodes: int, rounds: int, out: Path) -> tuple[Run, list[float], list[f
         done.append(deploy(grid, settings))
         ended.append(time.monotonic())
 
-    resources = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 2, "include_dashboard": False}}
+    resources = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": processes, "include_dashboard": False}}
     run_simulation(server, client_app, nodes, backend_config=resources)
     (run,) = done
     seconds = run.rounds["seconds"].tolist()
@@ -79,10 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
     parser.add_argument("--nodes", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=2)
     words = parser.parse_args()
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     with tempfile.TemporaryDirectory() as folder:
-        run, memory, seconds = loaded(words.nodes, words.rounds, Path(folder) / "run")
+        run, memory, seconds = loaded(words.nodes, words.rounds, words.processes, Path(folder) / "run")
         asked, missed = len(run.uploads), int(run.uploads["missed"].sum())
         head = ("nodes", "rounds", "uploads asked for", "missed", "MB in the first round", "halfway", "in the last")
         half = memory[len(memory) // 2]

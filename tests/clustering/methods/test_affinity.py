@@ -519,14 +519,15 @@ def test_harm_is_told_of_those_whose_models_were_shown_and_may_be_undone():
     assert not affinity.heard(everybody, everybody, survey).harmful().any()
 
 
-@pytest.mark.parametrize(("gainers", "cleared"), [(1, False), (3, True)])
-def test_whoever_did_harm_is_cleared_when_half_of_those_asked_gain(gainers, cleared):
+@pytest.mark.parametrize(("gainers", "liar", "cleared"), [(1, False, False), (3, False, True), (3, True, False)])
+def test_whoever_did_harm_is_cleared_when_half_of_those_asked_gain_unless_it_is_not_believed(gainers, liar, cleared):
     rng, everybody, gains = np.random.default_rng(1), np.arange(6), np.full((6, 6), 0.5)
     gains[:, 2] = -0.5
     affinity = Affinity.unknown(6, 5)
     for _ in range(DEFAULTS.harm_surveys):
         affinity = affinity.heard(everybody, everybody, effects(rng, gains))
     gains[3 : 3 + gainers, 2] = 0.5
+    affinity = affinity.doubting([2] if liar else [])
     affinity = affinity.heard(everybody, everybody, effects(rng, gains))
     assert np.flatnonzero(affinity.harmful()).tolist() == ([] if cleared else [2])
 

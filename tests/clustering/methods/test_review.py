@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fedclade.clustering.methods.cross_evaluation.review import served_better
+from fedclade.clustering.methods.cross_evaluation.review import replaced, served_better
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.tree import Tree
 
@@ -68,3 +68,12 @@ def test_a_device_of_few_images_is_not_held_by_a_test():
     assert moves_of([home, doubtful, strange, strange], [100, 100, 100, 100]) == {}
     assert moves_of([home, doubtful, strange, strange], [100, few, 100, 100]) == {1: "0.1"}
     assert moves_of([home, fits_of(0.5, 0.6, spread=0.3), strange, strange], [100, few, 100, 100]) == {}
+
+
+def test_nobody_moves_to_where_it_loses_whatever_the_others_there_say():
+    tree = Tree.planted(8).split("0", [[0, 1, 2, 3], [4, 5, 6, 7]], 1, 1.0)
+    models, everyone = {"0.0": np.array([0.0]), "0.1": np.array([1.0])}, np.arange(8)
+    for second, moving in ((0.7, []), (0.4, [1])):  # the new model's misfit for a device whose own one's is 0.4
+        fits = [fits_of(0.1, 0.9), fits_of(0.4, second), *[fits_of(0.1, 0.9)] * 2, *[fits_of(0.5, 0.5)] * 4]
+        moves = replaced(tree, models, everyone, everyone, SETTINGS, Images(fits))
+        assert [move.device for move in moves] == moving

@@ -81,10 +81,10 @@ class Affinity:
         known, others = self.told(devices, survey.samples), devices[:, None] != columns
         theirs = known.samples[columns] if theirs is None else theirs
         harm, worse = known.harm.copy(), harmful(survey, theirs, others, settings)
-        cleared, lying = helpful(survey, theirs, others), self.doubted[columns]  # less harm once clears nobody
+        helps, lying = helpful(survey, theirs, others), self.doubted[columns]  # less harm once clears nobody
         if worse is not None:
-            harm[columns] = np.where(cleared & ~worse, 0, harm[columns])
-        harm[columns] += (lying & ~cleared) if worse is None else worse | (lying & ~cleared)
+            harm[columns] = np.where(helps & ~worse & ~lying, 0, harm[columns])  # nor is a liar cleared by chance
+        harm[columns] += (lying & ~helps) if worse is None else worse | (lying & ~helps)
         plain = _plain_gains(survey, others if fresh is None else others & fresh)
         said = (*beyond_classes(survey, theirs, others, settings.affinity_fits), *plain)
         here, tables = np.ix_(devices, columns), dict[str, Singles]()

@@ -74,7 +74,10 @@ def replaced(
     newcomers: bool = False,
     kind: str = "moved",
 ) -> list[Move]:
-    """Doubted devices, among those asked, move to the leaf whose members' preferences they share, class by class."""
+    """Doubted devices, among those asked, move to the leaf whose members' preferences they share, class by class.
+
+    But none whose held-out images say that it would lose by it, whatever others say: these may lie.
+    """
     if len(doubted) == 0:
         return []
     names = [leaf.name for leaf in tree.leaves()]
@@ -93,7 +96,8 @@ def replaced(
         tests = [belonging.test(row, answer.among(np.array([place]))) for answer in answers]
         gain, p_value = min(tests, key=lambda test: test[1])
         device, to = int(devices[row]), names[int(belonging.nearest[row])]
-        if p_value < level and tree.nodes[to].is_leaf:
+        _, p_loses = answers[-1].among(np.array([place])).regardless_of_class().test()
+        if p_value < level and p_loses >= settings.move_level and tree.nodes[to].is_leaf:
             evidence = {"from": tree.leaf_of()[device], "gain": gain, "p_value": p_value}
             moves.append(Move(device, to, evidence, kind, closing=True))
             tree = moved(tree, moves[-1])
