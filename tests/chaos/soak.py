@@ -44,6 +44,7 @@ def soak(folder: Path, seconds: float) -> int:
 
 def _until_it_ends(world: World, kind: str, folder: Path, draw: random.Random) -> tuple[int, str | None]:
     """Faults that a run met before it came to its end, and what is wrong."""
+    ended = None
     for met in range(100):
         action, error = draw.choice(FAULTS)
         ended = _begin(world, kind, folder, Fault(folder.parent, action, draw.randrange(1, EVENTS), error))
@@ -51,7 +52,7 @@ def _until_it_ends(world: World, kind: str, folder: Path, draw: random.Random) -
             return met, world.difference(folder, kind)
         if ended.code != -9 and ended.complaint:
             return met, ended.complaint
-    return met, "does not come to its end"
+    return met, f"does not come to its end: {ended}"
 
 
 def _begin(world: World, kind: str, folder: Path, fault: Fault) -> Ended:

@@ -8,6 +8,8 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -330,6 +332,25 @@ def test_two_processes_that_write_one_file_do_not_meet(tmp_path):
     theirs.write_text("half of theirs")
     write_beside(tmp_path / "report.html", b"mine")
     assert (theirs.read_text(), (tmp_path / "report.html").read_text()) == ("half of theirs", "mine")
+
+
+HALF_DONE = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA cache_size = 1")
+db.execute("BEGIN")
+db.execute("DELETE FROM rounds")
+db.executemany("INSERT INTO scores VALUES (?)", [(str(n) * 99,) for n in range(999)])
+os._exit(0)
+"""
+
+
+def test_a_change_of_run_db_that_a_killed_process_left_half_done_is_undone(interrupted, finished):
+    subprocess.run([sys.executable, "-c", HALF_DONE, interrupted / "run.db"], check=True)
+    assert (interrupted / "run.db-journal").stat().st_size > 0
+    whole = shutil.copytree(interrupted, interrupted.parent / "read")
+    assert len(open_run(whole).rounds) > 0
+    assert outcome(resume(interrupted).folder) == outcome(finished)
 
 
 def test_sighup_asks_to_stop_as_sigterm_does(monkeypatch):

@@ -91,7 +91,7 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """run.db, to read only, as it is at this moment."""
     with cannot("be read", path):
         path.stat()  # SQLite would say no more than that it cannot open it
-    with told(path), contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+    with told(path), contextlib.closing(_to_read(path)) as db:
         db.execute("BEGIN")
         (version,) = db.execute("PRAGMA user_version").fetchone()
         made = _made(db)
@@ -100,6 +100,15 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
         if made and version == FORMAT and made != _expected():
             raise sqlite3.DatabaseError("its tables are not those that fedclade makes")
         yield db
+
+
+def _to_read(path: Path) -> sqlite3.Connection:
+    """A connection that only reads; it may not undo what a killed process left half-done, so another one does."""
+    name = path.resolve().as_uri()
+    if path.with_name(f"{path.name}-journal").is_file():
+        with contextlib.closing(sqlite3.connect(f"{name}?mode=rw", uri=True)) as db:
+            db.execute("PRAGMA schema_version")
+    return sqlite3.connect(f"{name}?mode=ro", uri=True)
 
 
 @contextlib.contextmanager
