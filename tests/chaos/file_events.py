@@ -18,7 +18,7 @@ FAULTS = {
 }
 
 
-TRIED = {"new": tuple(FAULTS), "resumed": tuple(FAULTS), "page": ("killed", "full")}
+TRIED = {"new": ("killed", "torn", "full"), "resumed": tuple(FAULTS), "page": ("killed", "full")}
 
 
 def cases(world: World) -> Iterator[Case]:
