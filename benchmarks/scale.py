@@ -3,11 +3,14 @@
 Three planted groups of a third each and one of 1 %, which label the digits differently; 20 to 50 images a device, drawn
 again from MNIST's 5,000; an MLP of 50,890 parameters; the automatic method; ten rounds, everybody trains.
 Each size is a process of its own: ``python -m benchmarks.scale --devices 1000``. Results are kept in ``--out`` after
-every size, and sizes that are there are not run again. A run in ``--runs`` that was interrupted goes on.
+every size, and sizes that are there are not run again. A run in ``--runs`` that was interrupted goes on; with
+``--minutes`` it is interrupted after so many, and the next call goes on with it.
 """
 
 import argparse
 import json
+import math
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +26,7 @@ from fedclade.report.opened import OpenedRun
 
 SIZES = (100, 1_000, 10_000, 100_000)
 ROUNDS = 10
-POLL_SECONDS = 0.5
+POLL_SECONDS = 2.0  # to add up the memory of a large process takes a while itself
 
 
 def settings(devices: int, rounds: int, seed: int) -> list[str]:
@@ -45,16 +48,23 @@ def settings(devices: int, rounds: int, seed: int) -> list[str]:
     ]
 
 
-def measured(devices: int, rounds: int, seed: int, runs: Path) -> dict[str, object]:
-    """One run in a process of its own: its summary, its peak memory and its size on disk."""
-    run = runs / f"{devices}-seed-{seed}"
+def measured(devices: int, rounds: int, seed: int, runs: Path, minutes: float) -> dict[str, object] | None:
+    """One run in a process of its own: its summary, its peak memory and its size on disk; None: it is not done yet."""
+    run, known = runs / f"{devices}-seed-{seed}", runs / f"{devices}-seed-{seed}.json"
     words = [word for each in settings(devices, rounds, seed) for word in ("--set", each)]
     how = ["--resume", str(run)] if run.exists() else ["quickstart", "--out", str(run), *words]
-    begun, peak = time.perf_counter(), 0
+    peak = json.loads(known.read_text())["peak_bytes"] if known.exists() else 0
+    begun, asked = time.monotonic(), False
     with subprocess.Popen([sys.executable, "-m", "fedclade", "run", *how], stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             peak = max(peak, resident_bytes(process.pid))
+            if not asked and time.monotonic() - begun > 60 * minutes:
+                process.send_signal(signal.SIGINT)
+                asked = True
             time.sleep(POLL_SECONDS)
+    known.write_text(json.dumps({"peak_bytes": peak}))
+    if process.returncode and asked:
+        return None
     if process.returncode:
         raise RuntimeError(f"a run of {devices} devices ended with exit code {process.returncode}")
     summary = json.loads((run / "summary.json").read_text())
@@ -64,7 +74,7 @@ def measured(devices: int, rounds: int, seed: int, runs: Path) -> dict[str, obje
         "devices": devices,
         "rounds": summary["rounds"],
         "seed": seed,
-        "seconds": time.perf_counter() - begun,
+        "seconds": summary["wall_seconds"],
         "seconds_a_round": float(summary["wall_seconds"]) / int(summary["rounds"]),
         "server_share": own,
         "peak_bytes": peak,
@@ -133,6 +143,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.json")
     parser.add_argument("--runs", type=Path, help="keep the runs in this folder; unset: they are deleted")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop a run after so many; needs --runs")
     arguments = parser.parse_args()
     kept = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {"rows": []}
     rows = {row["devices"]: row for row in kept["rows"] if row["rounds"] == arguments.rounds}
@@ -140,7 +151,11 @@ def main() -> None:
         if devices not in rows:
             with tempfile.TemporaryDirectory() as folder:
                 runs = arguments.runs or Path(folder)
-                rows[devices] = measured(devices, arguments.rounds, arguments.seed, runs)
+                found = measured(devices, arguments.rounds, arguments.seed, runs, arguments.minutes)
+            if found is None:
+                print(f"{devices} devices are not done; the same command goes on")
+                return
+            rows[devices] = found
             arguments.out.parent.mkdir(exist_ok=True)
             told = {"machine": machine_facts(), "rows": [rows[each] for each in sorted(rows)]}
             arguments.out.write_text(json.dumps(told, indent=1) + "\n")
