@@ -21,7 +21,7 @@ from fedclade.data import Population
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 from fedclade.fleet.simulated import worker
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
-from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.kernels.batched import ConvolutionStack, DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.kernels.flat import bind
 from fedclade.fleet.simulated.kernels.lean import compile_lean
@@ -94,7 +94,14 @@ def assert_close(found: np.ndarray, reference: np.ndarray) -> None:
     assert close(found, reference).all(), np.linalg.norm(found - reference, axis=1)
 
 
-ENGINES = [("cnn", "workers"), ("mlp", "workers"), ("mlp", "batched"), ("logistic", "batched"), ("logistic", "workers")]
+ENGINES = [
+    ("cnn", "workers"),
+    ("cnn", "batched"),
+    ("mlp", "workers"),
+    ("mlp", "batched"),
+    ("logistic", "batched"),
+    ("logistic", "workers"),
+]
 
 
 @pytest.mark.parametrize(("model", "engine"), ENGINES)
@@ -315,14 +322,26 @@ def test_auto_stacks_small_dense_models_and_trains_others_one_by_one():
     assert choose_engine(settings_of("cnn"), large) == Engine("workers", cores)  # 8,000 images, 2 epochs, 60 rounds
 
 
+def test_one_process_drives_a_card_with_the_nets_of_many_devices_where_these_can_be_stacked():
+    small, coloured = population_of([20, 20]), population_of([20, 20], (3, 32, 32))
+    for model in ("logistic", "cnn", "cnn-large"):
+        assert choose_engine(settings_of(model, device="cuda"), small) == Engine("batched", 1)
+    assert choose_engine(settings_of("cnn", device="cuda", engine="workers"), small) == Engine("sequential", 1)
+    assert choose_engine(settings_of("alexnet", device="cuda"), coloured) == Engine("sequential", 1)  # it has dropout
+
+
 def test_never_more_workers_than_devices():
     assert choose_engine(settings_of("cnn", workers=9), population_of([3, 3])) == Engine("workers", 2)
 
 
 def test_what_an_engine_cannot_do_is_said_in_one_line():
     population = population_of([3, 3])
-    line = error_line(choose_engine, settings_of("cnn", engine="batched"), population)
-    assert line == 'training.engine = "batched": is for dense models, not cnn; use "workers"'
+    coloured = population_of([3, 3], (3, 32, 32))
+    line = error_line(choose_engine, settings_of("alexnet", engine="batched"), coloured)
+    assert line == (
+        'training.engine = "batched": is for dense and convolutional nets without dropout or batch norm, not alexnet; '
+        'use "workers"'
+    )
     if not torch.cuda.is_available():
         cuda = settings_of("cnn", device="cuda")
         assert "training.device" in error_line(build_trainer, choose_engine(cuda, population), cuda, population)
@@ -422,3 +441,11 @@ def test_only_dense_nets_are_stacked():
     assert not DenseStack.fits(nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)))
     assert not DenseStack.fits(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2)))
     assert not DenseStack.fits(nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 3)))
+
+
+def test_only_convolutional_nets_that_keep_and_draw_nothing_are_stacked():
+    plain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AvgPool2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
+    assert ConvolutionStack.fits(plain)
+    assert not ConvolutionStack.fits(nn.Sequential(*plain, nn.Dropout(0.5)))
+    assert not ConvolutionStack.fits(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), *plain[1:]))
+    assert not ConvolutionStack.fits(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sequential(*plain[1:])))

@@ -275,8 +275,8 @@ class TrainingConfig(Section):
     device: Literal["cpu", "cuda"] = Field("cpu", description="where torch computes")
     engine: Literal["auto", "sequential", "workers", "batched", "ray"] = Field(
         "auto",
-        description="how devices are trained: the plain loop, worker processes, dense models stacked, or on a Ray "
-        "cluster (section ray); auto picks one of the first three",
+        description="how devices are trained: the plain loop, worker processes, many devices' models stacked, or on a "
+        "Ray cluster (section ray); auto picks one of the first three",
     )
     workers: int | None = Field(
         None, ge=1, le=1024, description="processes that train; unset: one per core if worth it"

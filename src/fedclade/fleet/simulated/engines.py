@@ -9,7 +9,7 @@ from fedclade.config import Config
 from fedclade.core.errors import UserError
 from fedclade.core.threads import cores
 from fedclade.data import Population
-from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.kernels.batched import ConvolutionStack, DenseStack
 from fedclade.fleet.simulated.kernels.targets import targets_of
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.pool import WorkersTrainer
@@ -45,11 +45,15 @@ def choose_engine(config: Config, population: Population) -> Engine:
     name = config.training.engine
     if name == "ray":
         return Engine("ray", config.training.workers or 0)
-    if name == "batched" and not dense:
-        raise UserError(f'training.engine = "batched": is for dense models, not {config.model.name}; use "workers"')
-    if config.training.device == "cuda":
-        name = "sequential"  # one process drives the card
-    elif name == "auto":
+    stackable = dense or (ConvolutionStack.fits(module) and not tokens)
+    if name == "batched" and not stackable:
+        raise UserError(
+            f'training.engine = "batched": is for dense and convolutional nets without dropout or batch norm, not '
+            f'{config.model.name}; use "workers"'
+        )
+    if config.training.device == "cuda":  # one process drives the card
+        return Engine("batched" if stackable and name in ("auto", "batched") else "sequential", 1)
+    if name == "auto":
         name = "batched" if _worth_stacking(module, population) else "workers"
     if name == "sequential":
         return Engine("sequential", 1)
@@ -65,7 +69,8 @@ def build_trainer(
     if engine.name == "ray":
         shape, tokens = population.sample
         module = build_model(config.model, shape, population.task.outputs, config.run.seed, tokens)
-        best: Step = "batched" if _worth_stacking(module, population) else "lean"
+        on_card = config.training.device == "cuda"  # there, whatever can be stacked is
+        best: Step = "batched" if on_card or _worth_stacking(module, population) else "lean"
         return RayTrainer(config, population, stop_requested, step=best)
     step = STEPS[engine.name]
     if engine.workers == 1:

@@ -12,7 +12,7 @@ from fedclade.core.arrays import Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.random import derived_seed, generator
 from fedclade.data import Population
-from fedclade.fleet.simulated.kernels.batched import DenseStack
+from fedclade.fleet.simulated.kernels.batched import DenseStack, stack_of
 from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.net import Net, Step
 from fedclade.fleet.simulated.trainer import Steering
@@ -31,7 +31,7 @@ class Aside:
 class Local(Net):
     """E epochs of mini-batch SGD on a device's data.
 
-    ``step = "autograd"`` is the plain reference; ``"lean"`` writes forward and backward out, ``"batched"`` stacks dense
+    ``step = "autograd"`` is the plain reference; ``"lean"`` writes forward and backward out, ``"batched"`` stacks the
     nets of several devices, each where the model allows it.
     """
 
@@ -45,7 +45,8 @@ class Local(Net):
         training = config.training
         plain = not (training.momentum or training.weight_decay or training.proximal)
         self._dual = DualProgram(self._module, self._targets) if step == "lean" and dense and plain else None
-        self._stack = DenseStack(self._module, self._targets) if step == "batched" and dense else None
+        stack = stack_of(self._module, self._targets, self._device, self._shape) if step == "batched" else None
+        self._stack = None if self._tokens else stack
         self.devices_at_once = self._stack.devices_at_once if self._stack else 1
 
     def train(self, round_: int, start: Singles, device: int, steering: Steering | None = None) -> Singles:
@@ -117,7 +118,7 @@ class Local(Net):
             return np.stack(
                 [self.train(round_, models[model], device, own[row]) for row, (device, model) in one_by_one]
             )
-        positions = [torch.from_numpy(self._trained_on(round_, int(device))) for device in devices]
+        positions = [torch.from_numpy(self._trained_on(round_, int(device))).to(self._device) for device in devices]
         return self._stack.train(
             self.config,
             self.config.rate(round_),

@@ -1,9 +1,12 @@
-"""Dense nets of many devices as one stacked tensor program.
+"""Nets of many devices as one stacked tensor program.
 
-The devices' weights are the rows of one matrix; each layer is one batched GEMM over all of them. Devices are sorted by
-their number of local steps, so at any moment those still training are the first rows: short ones do not pay for long
-ones. An epoch's last, smaller batch is filled up with samples of weight zero.
+The devices' weights are the rows of one matrix. A dense layer is one batched GEMM over all of them; convolutional nets
+are left to ``torch.func.vmap``, which makes grouped convolutions of them: that pays on a graphics card. Devices are
+sorted by their number of local steps, so at any moment those still training are the first rows: short ones do not pay
+for long ones. An epoch's last, smaller batch is filled up with samples of weight zero.
 """
+
+from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
@@ -15,26 +18,26 @@ from fedclade.fleet.simulated.kernels.flat import is_plain_stack
 from fedclade.fleet.simulated.kernels.targets import Targets
 from fedclade.fleet.simulated.trainer import Steering
 
+CPU = torch.device("cpu")
 STACK_BYTES = 1 << 20  # weights of the devices stacked together; more would not stay in a core's cache
+CARD_BYTES, CARD_DEVICES = 1 << 28, 64  # the same on a graphics card; and so many devices' activations have room there
+STACKED = (nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Flatten)
 
 
-class DenseStack:
-    """Flatten, then dense layers with ReLU between them."""
+class Stack(ABC):
+    """Mini-batch SGD of many devices at once."""
 
-    def __init__(self, module: nn.Module, targets: Targets) -> None:
-        self._targets = targets
-        self._shapes = [tuple(layer.weight.shape) for layer in module.children() if isinstance(layer, nn.Linear)]
+    def __init__(self, module: nn.Module, targets: Targets, device: torch.device = CPU) -> None:
+        self._targets, self._device = targets, device
         self.parameters = sum(p.numel() for p in module.parameters())
-        self.devices_at_once = max(1, STACK_BYTES // (4 * self.parameters))
+        bytes_at_once = STACK_BYTES if device.type == "cpu" else CARD_BYTES
+        self.devices_at_once = max(1, bytes_at_once // (4 * self.parameters))
 
-    @staticmethod
-    def fits(module: nn.Module) -> bool:
-        """Whether a module is such a net."""
-        if not is_plain_stack(module):
-            return False
-        kinds = [type(layer) for layer in module if type(layer) is not nn.Flatten]
-        biased = all(layer.bias is not None for layer in module if isinstance(layer, nn.Linear))
-        return biased and kinds == [nn.Linear, *([nn.ReLU, nn.Linear] * (len(kinds) // 2))]
+    @abstractmethod
+    def _gradients(
+        self, weights: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor
+    ) -> None:
+        """Of each device's mean loss, into ``gradient``; x is devices × batch × features."""
 
     @torch.no_grad()
     def train(
@@ -56,12 +59,12 @@ class DenseStack:
         offsets = np.cumsum([0, *(len(images[i]) for i in by_length)])[:-1]
         samples = torch.cat([images[i] for i in by_length])
         targets = torch.cat([wanted[i] for i in by_length])
-        picks = torch.from_numpy(_stack([plans[i][0] for i in by_length], offsets))
-        shares = torch.from_numpy(_stack([plans[i][1] for i in by_length]))
+        picks = torch.from_numpy(_stack([plans[i][0] for i in by_length], offsets)).to(self._device)
+        shares = torch.from_numpy(_stack([plans[i][1] for i in by_length])).to(self._device)
 
         proximal = config.proximal if steering is None else steering.proximal
-        vectors = None if steering is None else torch.from_numpy(steering.vectors[by_length])
-        begun = torch.from_numpy(start[by_length])
+        vectors = None if steering is None else torch.from_numpy(steering.vectors[by_length]).to(self._device)
+        begun = torch.from_numpy(start[by_length]).to(self._device)
         weights = begun.clone()
         gradient = torch.zeros_like(weights)
         momentum = torch.zeros_like(weights) if config.momentum else None
@@ -81,13 +84,29 @@ class DenseStack:
                 move = momentum[:active].mul_(config.momentum).add_(move)
             weights[:active].add_(move, alpha=-rate)
         updates = np.empty_like(start)
-        updates[by_length] = weights.sub_(begun).numpy()
+        updates[by_length] = weights.sub_(begun).cpu().numpy()
         return updates
+
+
+class DenseStack(Stack):
+    """Flatten, then dense layers with ReLU between them."""
+
+    def __init__(self, module: nn.Module, targets: Targets, device: torch.device = CPU) -> None:
+        super().__init__(module, targets, device)
+        self._shapes = [tuple(layer.weight.shape) for layer in module.children() if isinstance(layer, nn.Linear)]
+
+    @staticmethod
+    def fits(module: nn.Module) -> bool:
+        """Whether a module is such a net."""
+        if not is_plain_stack(module):
+            return False
+        kinds = [type(layer) for layer in module if type(layer) is not nn.Flatten]
+        biased = all(layer.bias is not None for layer in module if isinstance(layer, nn.Linear))
+        return biased and kinds == [nn.Linear, *([nn.ReLU, nn.Linear] * (len(kinds) // 2))]
 
     def _gradients(
         self, weights: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor
     ) -> None:
-        """Of each device's mean loss; x is devices × batch × features."""
         inputs: list[torch.Tensor] = []
         layers, layer_gradients = self._layers(weights), self._layers(gradient)
         for depth, (weight, bias) in enumerate(layers):
@@ -109,6 +128,43 @@ class DenseStack:
             start, middle, end = end, end + out * into, end + out * into + out
             layers.append((torch.unflatten(flat[:, start:middle], 1, (out, into)), flat[:, middle:end]))
         return layers
+
+
+class ConvolutionStack(Stack):
+    """Layers one after the other that keep nothing and draw nothing; on the processor as on a graphics card."""
+
+    def __init__(self, module: nn.Module, targets: Targets, device: torch.device, shape: tuple[int, ...]) -> None:
+        """``shape`` of one sample."""
+        super().__init__(module, targets, device)
+        self.devices_at_once = max(1, min(CARD_DEVICES, CARD_BYTES // (4 * self.parameters)))
+        self._module, self._shape = module, shape
+        self._sizes = {name: parameter.shape for name, parameter in module.named_parameters()}
+        self._gradients_of = torch.func.vmap(torch.func.grad(self._loss))
+
+    @staticmethod
+    def fits(module: nn.Module) -> bool:
+        """Whether a module is such a net."""
+        return is_plain_stack(module) and all(type(layer) in STACKED for layer in module)
+
+    def _loss(self, weights: torch.Tensor, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+        parts = torch.split(weights, [size.numel() for size in self._sizes.values()])
+        named = {name: part.view(size) for (name, size), part in zip(self._sizes.items(), parts, strict=True)}
+        outputs = torch.func.functional_call(self._module, named, (x,))
+        return (self._targets.losses(outputs, y) * share).sum()
+
+    def _gradients(
+        self, weights: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor
+    ) -> None:
+        gradient.copy_(self._gradients_of(weights, x.unflatten(2, self._shape), y, share))
+
+
+def stack_of(
+    module: nn.Module, targets: Targets, device: torch.device, shape: tuple[int, ...]
+) -> DenseStack | ConvolutionStack | None:
+    """The stack that a module fits, if there is one; ``shape`` of one sample."""
+    if DenseStack.fits(module):
+        return DenseStack(module, targets, device)
+    return ConvolutionStack(module, targets, device, shape) if ConvolutionStack.fits(module) else None
 
 
 def _batches(epochs: list[Ints], size: int) -> tuple[Ints, Singles]:
