@@ -73,6 +73,11 @@ def cut_facts(similarity: Singles, side: Bools, updates: Singles | None = None, 
             for position, member in enumerate(child)
         )
     )
+    return facts_of(within, cross, side, updates, gamma)
+
+
+def facts_of(within: float, cross: float, side: Bools, updates: Singles | None, gamma: Gamma) -> CutFacts:
+    """What there is to say of a cut with such similarities."""
     largest: float | None = None if isinstance(gamma, str) else gamma
     error: float | None = None
     if gamma == "estimated" and updates is not None:

@@ -33,6 +33,13 @@ class NormThresholdsConfig(Section):
         "off",
         description="γ of Algorithm 1, line 23: not tested, estimated from the child's mean, or a constant",
     )
+    pairs_up_to: int = Field(
+        10_000,
+        ge=1,
+        description="clusters of up to so many devices are cut by the cosines of all pairs of updates; larger ones by "
+        "a graph of nearest neighbours among the updates' sketches",
+    )
+    neighbours: int = Field(10, ge=1, le=1000, description="nearest neighbours of each device in that graph")
 
 
 class CrossEvaluationConfig(Section):
