@@ -17,9 +17,10 @@ from torch import nn
 from data_builders import config, error_line, image_set, stand_in_folder_with
 from fedclade.core.errors import Interrupted
 from fedclade.core.task import Task
+from fedclade.core.updates import sketch_signs
 from fedclade.data import Population
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
-from fedclade.fleet.simulated import worker
+from fedclade.fleet.simulated import pool, streamed, worker
 from fedclade.fleet.simulated.engines import Engine, build_trainer, choose_engine
 from fedclade.fleet.simulated.kernels.batched import ConvolutionStack, DenseStack
 from fedclade.fleet.simulated.kernels.dual import DualProgram
@@ -29,6 +30,7 @@ from fedclade.fleet.simulated.kernels.targets import Classes, Numbers
 from fedclade.fleet.simulated.looks import parts_of
 from fedclade.fleet.simulated.net import LOOK_BATCH
 from fedclade.fleet.simulated.pool import WorkersTrainer
+from fedclade.fleet.simulated.streamed import Recipe, StreamedUpdates
 from fedclade.fleet.simulated.trainer import Steering
 from fedclade.models import build_model
 from tiny_runs import outcome, tiny
@@ -307,6 +309,30 @@ def test_every_engine_finds_the_same_tree_in_the_same_rounds(tmp_path):
         assert len({summary[name] for summary in summaries}) == 1
     accuracies = [summary["accuracy_mean"] for summary in summaries]
     assert max(accuracies) - min(accuracies) <= 1e-3
+
+
+@pytest.mark.parametrize("room", [True, False])
+@pytest.mark.parametrize(("model", "engine"), [("mlp", "batched"), ("cnn", "workers")])
+def test_updates_that_are_not_kept_are_digested_by_the_workers(model, engine, room, monkeypatch):
+    monkeypatch.setattr(streamed, "CHUNK", 3)
+    monkeypatch.setattr(pool, "DIGESTS", 1)
+    plan, sizes = settings_of(model), [9, 1, 20, 7, 12, 30, 5, 8, 11, 4, 3, 16, 2]
+    population, everyone, found = population_of(sizes), np.arange(len(sizes)), []
+    for processes in (1, 2):
+        trainer = build_trainer(Engine(engine, processes), plan, population)
+        if processes == 2 and not room:
+            trainer._alone = True  # as after a training for which there was no room
+        models = np.stack([trainer.initial_model(variant) for variant in range(2)])
+        signs = sketch_signs(1, trainer.parameters)
+        try:
+            recipe = Recipe(3, models, everyone, everyone % 2)
+            updates = StreamedUpdates(trainer, recipe, population.samples, signs, 16, 1e9)
+            halves = updates.sums(everyone, everyone // 7, np.ones(len(sizes)), 2)
+        finally:
+            trainer.close()
+        found.append((updates.norms(everyone), updates.sketched(signs, 16).rows(everyone), updates._sums, halves))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
 # -------------------------------------------------------------------------------- the choice

@@ -16,8 +16,9 @@ import sys
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -30,6 +31,8 @@ from fedclade.data import Population
 from fedclade.fleet.simulated.looks import Part, SharedLooks
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.sequential import SequentialTrainer
+from fedclade.fleet.simulated.sgd import longest_first
+from fedclade.fleet.simulated.streamed import Digest, Recipe, digested
 from fedclade.fleet.simulated.trainer import Steering, StopRequested
 from fedclade.fleet.updates import SHARED_MEMORY, SharedArray, shared_copy
 
@@ -37,13 +40,7 @@ MAX_DEATHS = 3  # of workers at one task, before the run gives up
 _LITTLE_MEMORY = f"{SHARED_MEMORY} has too little room"
 _NO_ROOM = f"neither {SHARED_MEMORY} nor the folder of temporary files has room for what worker processes share"
 POLL_SECONDS = 0.2  # how often a request to stop is looked for
-
-
-def longest_first(samples: Ints, size: int) -> Iterator[Ints]:
-    """Positions of devices with so many samples each, ``size`` at a time, those that train longest first."""
-    order = np.argsort(-samples, kind="stable")
-    for first in range(0, len(order), size):
-        yield order[first : first + size]
+DIGESTS = 16  # chunks for each worker whose digests are in memory at once
 
 
 @dataclass
@@ -109,7 +106,12 @@ class WorkersTrainer(SequentialTrainer):
     ) -> Singles:
         """Δw of each device, in the order given; in this process where there is no room for what workers share."""
         used, starts_from = np.unique(model_of, return_inverse=True)
-        shared = None if self._alone else self._prepared(models[used], len(devices), steering)
+
+        def room() -> dict[str, SharedArray]:
+            shared = {"models": shared_copy(models[used]), "updates": SharedArray((len(devices), self.parameters))}
+            return shared if steering is None else {**shared, "vectors": shared_copy(steering.vectors)}
+
+        shared = self._prepared(room)
         if shared is None:
             return super().train(round_, models, devices, model_of, steering)
         self._trainings += 1
@@ -119,14 +121,52 @@ class WorkersTrainer(SequentialTrainer):
             each.forget()
         return shared["updates"].array
 
-    def _prepared(self, models: Singles, devices: int, steering: Steering | None) -> dict[str, SharedArray] | None:
-        """The workers started, the models, and room for the updates of so many devices; None where there is none."""
+    def digests(self, recipe: Recipe, weights: list[Singles], signs: Singles, width: int) -> Iterator[Digest]:
+        """Of each chunk of a recipe in order, made by the worker that trains it."""
+        chunks = [chunk for _, chunk in recipe.chunks()]
+        for first in range(0, len(chunks), DIGESTS * self._count):
+            some = slice(first, first + DIGESTS * self._count)
+            yield from self._digests(chunks[some], weights[some], signs, width)
+
+    def _digests(self, chunks: list[Recipe], weights: list[Singles], signs: Singles, width: int) -> Iterator[Digest]:
+        ends = np.cumsum([0, *(len(chunk.devices) for chunk in chunks)]).tolist()
+
+        def room() -> dict[str, SharedArray]:
+            return {
+                "models": shared_copy(chunks[0].models),
+                "weights": shared_copy(np.concatenate(weights, axis=1)),
+                "signs": shared_copy(signs),
+                "norms": SharedArray((ends[-1],), "float64"),
+                "sketches": SharedArray((ends[-1], width)),
+                "sums": SharedArray((len(chunks), len(weights[0]), self.parameters), "float64"),
+            }
+
+        shared = self._prepared(room)
+        if shared is None:
+            for chunk, shares in zip(chunks, weights, strict=True):
+                yield digested(chunk.trained_by(self), shares, signs, width)
+            return
+        addresses = {name: array.address for name, array in shared.items()}
+        tasks = list[_Task]()
+        for number, chunk in enumerate(chunks):
+            recipe = {"round": chunk.round, "devices": chunk.devices.tolist(), "model_of": chunk.model_of.tolist()}
+            told = {"number": number, "digest": ends[number : number + 2], **recipe, **addresses}
+            tasks.append(_Task(number, _line(told)))
+        self._serve(deque(tasks))
+        for each in shared.values():
+            each.forget()
+        norms, sketches, sums = (shared[name].array for name in ("norms", "sketches", "sums"))
+        for number, (start, end) in enumerate(pairwise(ends)):
+            yield Digest(norms[start:end], sketches[start:end], sums[number])
+
+    def _prepared(self, room: Callable[[], dict[str, SharedArray]]) -> dict[str, SharedArray] | None:
+        """The workers started, and what they are to share; None where there is no room for it."""
+        if self._alone:
+            return None
         try:
             if not self._workers:
                 self._start_all()
-            shared = {"models": shared_copy(models), "updates": SharedArray((devices, self.parameters))}
-            if steering is not None:
-                shared["vectors"] = shared_copy(steering.vectors)
+            shared = room()
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

@@ -24,9 +24,9 @@ from fedclade.core.lists import Lists
 from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.fleet.simulated.net import Step
-from fedclade.fleet.simulated.pool import MAX_DEATHS, longest_first
+from fedclade.fleet.simulated.pool import MAX_DEATHS
 from fedclade.fleet.simulated.sequential import SequentialTrainer
-from fedclade.fleet.simulated.sgd import Local
+from fedclade.fleet.simulated.sgd import Local, longest_first
 from fedclade.fleet.simulated.streamed import Digest, Recipe, digested
 from fedclade.fleet.simulated.trainer import Steering, StopRequested
 
@@ -61,7 +61,7 @@ class Actor:
             tuple(facts["mean"]),
             tuple(facts["std"]),
         )
-        self._local, self._samples = Local(config, population, facts["step"]), population.samples
+        self._local = Local(config, population, facts["step"])
 
     def facts(self) -> dict[str, str]:
         """What this actor computes with."""
@@ -70,11 +70,7 @@ class Actor:
     def train(self, recipe: tuple[int, Ints, Ints], models: Singles, steering: Steering | None = None) -> Singles:
         """Δw of each device of (round, devices, which model each trains)."""
         round_, devices, model_of = recipe
-        updates = np.empty((len(devices), models.shape[1]), dtype=np.float32)
-        for rows in longest_first(self._samples[devices], self._local.devices_at_once):
-            steered = None if steering is None else steering.only(rows)
-            updates[rows] = self._local.train_many(round_, models, devices[rows], model_of[rows], steered)
-        return updates
+        return self._local.train_chunk(round_, models, devices, model_of, steering)
 
     def digest(
         self, recipe: tuple[int, Ints, Ints], models: Singles, weights: Singles, signs: Singles, width: int

@@ -1,6 +1,6 @@
 """One device's local training: what every engine runs, in its own process or in a worker's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,13 @@ from fedclade.fleet.simulated.kernels.dual import DualProgram
 from fedclade.fleet.simulated.net import Net, Step
 from fedclade.fleet.simulated.trainer import Steering
 from fedclade.models import outputs_of
+
+
+def longest_first(samples: Ints, size: int) -> Iterator[Ints]:
+    """Positions of devices with so many samples each, ``size`` at a time, those that train longest first."""
+    order = np.argsort(-samples, kind="stable")
+    for first in range(0, len(order), size):
+        yield order[first : first + size]
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,17 @@ class Local(Net):
             [self.orders(round_, int(device)) for device in devices],
             steering,
         )
+
+    def train_chunk(
+        self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
+    ) -> Singles:
+        """Δw of any number of devices, stacked as worker processes stack them."""
+        samples = np.array([len(self._shares["train"][device]) for device in devices.tolist()])
+        updates = np.empty((len(devices), models.shape[1]), dtype=np.float32)
+        for rows in longest_first(samples, self.devices_at_once):
+            steered = None if steering is None else steering.only(rows)
+            updates[rows] = self.train_many(round_, models, devices[rows], model_of[rows], steered)
+        return updates
 
     def orders(self, round_: int, device: int) -> list[Ints]:
         """The order of a device's samples in each epoch: the same for every engine."""

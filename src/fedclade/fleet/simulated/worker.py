@@ -18,6 +18,7 @@ from fedclade.core.lists import Lists
 from fedclade.core.task import Task
 from fedclade.data import Population
 from fedclade.fleet.simulated.sgd import Local
+from fedclade.fleet.simulated.streamed import digested
 from fedclade.fleet.simulated.trainer import Steering
 from fedclade.fleet.updates import attach
 
@@ -54,6 +55,10 @@ def main() -> None:
                 look(local, task)
                 print(task["number"], file=reply)
                 continue
+            if "digest" in task:
+                digest(local, task)
+                print(task["number"], file=reply)
+                continue
             rows = task["rows"]
             if task["training"] != training:
                 training, models, updates = task["training"], attach(task["models"]), attach(task["updates"])
@@ -69,6 +74,16 @@ def look(local: Local, task: dict[str, Any]) -> None:
     (first, last), (start, end) = task["look"]
     models, positions, found = (attach(task[name]) for name in ("models", "positions", "found"))
     found[:, first:last, start:end] = local.looks(models[first:last], positions[start:end])
+
+
+def digest(local: Local, task: dict[str, Any]) -> None:
+    """What is kept of the updates of a chunk, which stay in this process."""
+    start, end = task["digest"]
+    names = "models", "weights", "signs", "norms", "sketches", "sums"
+    models, weights, signs, norms, sketches, sums = (attach(task[name]) for name in names)
+    updates = local.train_chunk(task["round"], models, np.array(task["devices"]), np.array(task["model_of"]))
+    found = digested(updates, weights[:, start:end], signs, sketches.shape[1])
+    norms[start:end], sketches[start:end], sums[task["number"]] = found.norms, found.sketches, found.sums
 
 
 if __name__ == "__main__":
