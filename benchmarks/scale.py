@@ -48,10 +48,11 @@ def settings(devices: int, rounds: int, seed: int) -> list[str]:
     ]
 
 
-def measured(devices: int, rounds: int, seed: int, runs: Path, minutes: float) -> dict[str, object] | None:
+def measured(wanted: argparse.Namespace, devices: int, runs: Path) -> dict[str, object] | None:
     """One run in a process of its own: its summary, its peak memory and its size on disk; None: it is not done yet."""
+    rounds, seed, minutes = wanted.rounds, wanted.seed, wanted.minutes
     run, known = runs / f"{devices}-seed-{seed}", runs / f"{devices}-seed-{seed}.json"
-    words = [word for each in settings(devices, rounds, seed) for word in ("--set", each)]
+    words = [word for each in [*settings(devices, rounds, seed), *wanted.set] for word in ("--set", each)]
     how = ["--resume", str(run)] if run.exists() else ["quickstart", "--out", str(run), *words]
     peak = json.loads(known.read_text())["peak_bytes"] if known.exists() else 0
     begun, asked = time.monotonic(), False
@@ -144,6 +145,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.json")
     parser.add_argument("--runs", type=Path, help="keep the runs in this folder; unset: they are deleted")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop a run after so many; needs --runs")
+    parser.add_argument(
+        "--set", action="append", default=[], help="a setting of the config, such as training.workers=1"
+    )
     arguments = parser.parse_args()
     kept = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {"rows": []}
     rows = {row["devices"]: row for row in kept["rows"] if row["rounds"] == arguments.rounds}
@@ -151,14 +155,14 @@ def main() -> None:
         if devices not in rows:
             with tempfile.TemporaryDirectory() as folder:
                 runs = arguments.runs or Path(folder)
-                found = measured(devices, arguments.rounds, arguments.seed, runs, arguments.minutes)
+                found = measured(arguments, devices, runs)
             if found is None:
                 print(f"{devices} devices are not done; the same command goes on")
                 return
             rows[devices] = found
             arguments.out.parent.mkdir(exist_ok=True)
-            told = {"machine": machine_facts(), "rows": [rows[each] for each in sorted(rows)]}
-            arguments.out.write_text(json.dumps(told, indent=1) + "\n")
+            everything = {"machine": machine_facts(), "rows": [rows[each] for each in sorted(rows)]}
+            arguments.out.write_text(json.dumps(everything, indent=1) + "\n")
         print(json.dumps(rows[devices]), flush=True)
     print(table([rows[each] for each in sorted(rows)]))
 
