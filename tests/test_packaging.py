@@ -2,18 +2,21 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
 import fedclade
+from fedclade import config as configuration
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -103,3 +106,53 @@ def test_the_container_runs():
         pytest.skip("needs a docker daemon")
     run("docker", "build", "-q", "-t", "fedclade-test", ROOT, cwd=ROOT)
     assert "quickstart" in run("docker", "run", "--rm", "fedclade-test", "presets", cwd=ROOT)
+
+
+# -------------------------------------------------------------------------------- deploy/
+
+
+def ray_starts(words: str) -> list[str]:
+    """Commands of Ray and fedclade within a line of shell."""
+    return [part.strip() for part in re.split(r"&&|;|until|do ", words) if part.strip().startswith(("ray", "fedclade"))]
+
+
+def test_the_compose_file_starts_a_head_workers_that_join_it_and_a_run():
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text("utf-8"))["services"]
+    assert set(services) == {"head", "worker", "run"}
+    for service in services.values():
+        build = service["build"]
+        assert (ROOT / "deploy" / build["context"] / build["dockerfile"]).is_file()
+        assert set(service.get("depends_on", ())) <= set(services)
+    port = re.search(r"--head --port=(\d+)", services["head"]["command"])[1]
+    for name in ("worker", "run"):
+        assert f"--address=head:{port}" in services[name]["command"]
+    (wanted,) = [part for part in ray_starts(services["run"]["command"]) if part.startswith("fedclade")]
+    assert_runs_on_ray(wanted.rstrip('"'))
+
+
+def test_the_kuberay_manifest_runs_the_same_command_on_workers_with_cores():
+    job = yaml.safe_load((ROOT / "deploy" / "kuberay.yaml").read_text("utf-8"))
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert_runs_on_ray(job["spec"]["entrypoint"])
+    cluster = job["spec"]["rayClusterSpec"]
+    pinned = re.search(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+    assert pinned is None or cluster["rayVersion"] == pinned[1]
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"  # it trains nothing
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    images = {each["template"]["spec"]["containers"][0]["image"] for each in groups}
+    assert len(images) == 1  # all of them need the same fedclade
+    assert all(group["replicas"] >= 1 for group in cluster["workerGroupSpecs"])
+
+
+def assert_runs_on_ray(command: str) -> None:
+    """Whether a command of fedclade can be read, and trains on the cluster that is there."""
+    words = shlex.split(command)
+    assert words[:2] == ["fedclade", "run"]
+    overrides = [value for flag, value in pairwise(words) if flag == "--set"]
+    told = configuration.load(words[2], overrides)
+    assert (told.training.engine, told.ray.address) == ("ray", "auto")
+
+
+def test_the_image_has_the_extra_that_the_cluster_needs():
+    assert '"/fedclade[ray]"' in (ROOT / "deploy" / "Dockerfile").read_text("utf-8")
+    assert "ray" in PROJECT["optional-dependencies"]
