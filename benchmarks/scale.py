@@ -83,15 +83,15 @@ def measured(wanted: argparse.Namespace, devices: int, runs: Path) -> dict[str, 
         "page_bytes": sizes["report.html"],
         "clusters": summary["clusters"],
         "adjusted_rand_index": summary["adjusted_rand_index"],
-        "small_group_found": small_group_found(OpenedRun(run).read_tree().leaf_of()),
+        "small_group_found": small_group_found(OpenedRun(run).read_tree().leaf_of(), devices // 100),
         "accuracy_mean": summary["accuracy_mean"],
         "accuracy_error": summary["accuracy_error"],
     }
 
 
-def small_group_found(leaf_of: list[str]) -> float:
-    """The share of the smallest group, which is the last devices, that is in one cluster of its own; 0: none is."""
-    group = Counter(leaf_of[len(leaf_of) * 99 // 100 :])
+def small_group_found(leaf_of: list[str], count: int) -> float:
+    """The share of the smallest group, the last ``count`` devices, that is in one cluster of its own; 0: none is."""
+    group = Counter(leaf_of[-count:])
     size = Counter(leaf_of)
     own = [count for leaf, count in group.items() if 2 * count > size[leaf]]
     return max(own, default=0) / group.total()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,57 +16,14 @@ from fedclade.config import Config
 from fedclade.core.updates import sketch_signs
 from fedclade.data import build_population
 from fedclade.fleet.simulated.engines import Engine, build_trainer
-from fedclade.fleet.simulated.ray import RayTrainer
+from fedclade.fleet.simulated.ray import IN_FLIGHT, RayTrainer
 from fedclade.fleet.simulated.streamed import Recipe, StreamedUpdates
+from ray_nodes import PATIENCE, QUIET, Nodes
 from tiny_runs import tiny, tiny_file
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = pytest.mark.slow
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
 DEVICES = 40
-PATIENCE = 300  # seconds; generous, for a busy machine
-
-
-class Nodes:
-    """A head without cores and worker nodes with one core each, every one a group of processes of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        port = self.address.rpartition(":")[2]
-        self.started = [self._start("--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={folder}")]
-
-    def add(self) -> None:
-        """One more, and wait for it; on a busy machine it may need a second start."""
-        cores, end = ray.cluster_resources().get("CPU", 0), time.monotonic() + PATIENCE
-        self.started.append(self._start(f"--address={self.address}", "--num-cpus=1"))
-        while ray.cluster_resources().get("CPU", 0) <= cores:
-            assert time.monotonic() < end, "no node came"
-            if self.started[-1].poll() is not None:
-                self.started[-1] = self._start(f"--address={self.address}", "--num-cpus=1")
-            time.sleep(0.2)
-
-    def _start(self, *options: str) -> "subprocess.Popen[bytes]":
-        command = [Path(sys.executable).with_name("ray"), "start", "--block", "--node-ip-address=127.0.0.1"]
-        common = ["--object-store-memory=100000000", "--disable-usage-stats", "--include-dashboard=false"]
-        return subprocess.Popen(
-            [*command, *options, *(common if "--head" in options else common[:2])],
-            env={**os.environ, **QUIET},
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def kill(self, node: int) -> None:
-        """With everything on it."""
-        os.killpg(self.started[node].pid, signal.SIGKILL)
-        self.started[node].wait()
-
-    def close(self) -> None:
-        for node, process in enumerate(self.started):
-            if process.poll() is None:
-                self.kill(node)
 
 
 @pytest.fixture(scope="module")
@@ -181,21 +137,82 @@ def test_a_node_killed_in_mid_round_changes_no_byte(nodes, trainer, reference):
     nodes.add()
 
 
+def test_a_node_that_stands_still_for_a_while_holds_few_chunks_and_changes_no_byte(trainer, reference):
+    while not trainer._workers or not all(worker.ready for worker in trainer._workers):
+        trained(trainer)
+    slow, *others = trainer._workers
+    pid = int(ray.get(slow.actor.facts.remote())["pid"])
+    trainer.incidents.clear()
+    still, held = list[int](), list[int]()
+
+    def in_mid_round() -> bool:
+        if not still and all(worker.chunks for worker in trainer._workers):
+            still.append(1)
+            os.kill(pid, signal.SIGSTOP)
+        elif still and not held and not any(worker.chunks for worker in others):
+            held.append(len(slow.chunks))  # the others have trained all the rest
+            os.kill(pid, signal.SIGCONT)
+        return False
+
+    trainer._stop_requested = in_mid_round
+    try:
+        np.testing.assert_array_equal(trained(trainer), reference)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert held
+    assert held[0] <= IN_FLIGHT
+    assert trainer.incidents == []
+
+
+def checkpointed(folder: Path, driver: "subprocess.Popen[bytes]") -> None:
+    """Wait for a driver's first checkpoint."""
+    end = time.monotonic() + PATIENCE
+    while not (folder / "state" / "state.json").is_file():
+        assert driver.poll() is None
+        assert time.monotonic() < end, "no checkpoint came"
+        time.sleep(0.05)
+
+
+def assert_same_models(folder: Path, other: Path) -> None:
+    models = sorted((other / "models").glob("*.safetensors"))
+    assert len(models) > 2
+    for path in models:
+        assert (folder / "models" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_after_the_head_was_started_anew_a_run_goes_on_from_its_checkpoint(tmp_path, tmp_path_factory):
+    rounds = "run.rounds=60"
+    tiny(rounds, "run.checkpoint_every=1").run(tmp_path / "without")
+    first = Nodes(tmp_path_factory.mktemp("h"))
+    on_ray = ["training.engine=ray", f"ray.address={first.address}", "training.workers=1"]
+    toml = tiny_file(tmp_path, rounds, "run.checkpoint_every=1", *on_ray)
+    folder, program = tmp_path / "on-ray", [sys.executable, "-m", "fedclade"]
+    environment = {**os.environ, **QUIET, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+    try:
+        first.start_worker()
+        driver = first.joined([*program, "run", toml, "--out", folder], environment)
+        checkpointed(folder, driver)
+        first.kill(0)
+        assert driver.wait(PATIENCE) != 0
+    finally:
+        first.close()
+    again = Nodes(tmp_path_factory.mktemp("a"), first.address)
+    try:
+        again.start_worker()
+        assert again.joined([*program, "run", "--resume", folder], environment).wait(PATIENCE) == 0
+    finally:
+        again.close()
+    assert_same_models(folder, tmp_path / "without")
+
+
 def test_a_killed_driver_is_resumed_to_the_same_bytes(nodes, tmp_path):
     rounds = "run.rounds=6"
     tiny(rounds, "run.checkpoint_every=1").run(tmp_path / "without")
     toml = tiny_file(tmp_path, rounds, "run.checkpoint_every=1", "training.engine=ray", f"ray.address={nodes.address}")
     folder, program = tmp_path / "on-ray", [sys.executable, "-m", "fedclade"]
     driver = subprocess.Popen([*program, "run", toml, "--out", folder], env={**os.environ, **QUIET})
-    end = time.monotonic() + PATIENCE
-    while not (folder / "state" / "state.json").is_file():
-        assert driver.poll() is None
-        assert time.monotonic() < end, "no checkpoint came"
-        time.sleep(0.05)
+    checkpointed(folder, driver)
     driver.kill()
     driver.wait()
     subprocess.run([*program, "run", "--resume", folder], env={**os.environ, **QUIET}, check=True)
-    models = sorted((tmp_path / "without" / "models").glob("*.safetensors"))
-    assert len(models) > 2
-    for path in models:
-        assert (folder / "models" / path.name).read_bytes() == path.read_bytes()
+    assert_same_models(folder, tmp_path / "without")

@@ -12,6 +12,7 @@ among those ready first, or the best order there is.
 """
 
 import heapq
+import math
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -44,9 +45,8 @@ def plan_timeline(
     turns, proven = _turns(order, ready, upload, subchannels, limit)
     device, ready, upload = device[turns], ready[turns], upload[turns]
     count = len(device)
-    channel = np.full(count, -1)
-    predecessor = np.full(count, -1)
-    start, end = np.full(count, np.inf), np.full(count, np.inf)
+    channels, predecessors, starts, finishes = [-1] * count, [-1] * count, [math.inf] * count, [math.inf] * count
+    names = device.tolist()  # lists, for single numbers of arrays take their time
     free = [(0.0, c) for c in range(subchannels)]  # a heap of (when it frees up, sub-channel)
     free_at = [0.0] * subchannels
     last_user = [-1] * subchannels
@@ -55,13 +55,15 @@ def plan_timeline(
         c = free[0][1] if pairing == "first-free" else placed % subchannels
         begins = max(ready_at, free_at[c])
         ends = begins + lasts
-        if ends > limit or ends == np.inf:
+        if ends > limit or ends == math.inf:
             continue
-        channel[i], predecessor[i], start[i], end[i] = c, last_user[c], begins, ends
-        free_at[c], last_user[c] = ends, int(device[i])
+        channels[i], predecessors[i], starts[i], finishes[i] = c, last_user[c], begins, ends
+        free_at[c], last_user[c] = ends, names[i]
         if pairing == "first-free":
             heapq.heapreplace(free, (ends, c))
         placed += 1
+    channel, predecessor = np.array(channels, dtype=np.int64), np.array(predecessors, dtype=np.int64)
+    start, end = np.array(starts, dtype=np.float64), np.array(finishes, dtype=np.float64)
     missed = channel < 0
     aggregation_set = np.where(missed, -1, (np.cumsum(~missed) - 1) // subchannels)
     makespan = float(end[~missed].max(initial=0.0))
