@@ -11,18 +11,14 @@ bisection over the tree's edges.
 on the way down and join the nearer child. No cut exists when too few members are left.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal
 
 import numpy as np
 
-from fedclade.config.methods import Linkage
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 
-Nearer: TypeAlias = Callable[[Ints, Ints, Ints], bool]  # whether some members are nearer to the first part given
 
-
-def bipartition(similarity: Singles, method: Linkage, min_size: int) -> Bools | None:
+def bipartition(similarity: Singles, method: Literal["minmax", "average", "complete"], min_size: int) -> Bools | None:
     """Membership in the second child, or None if no cut leaves both children ``min_size`` members."""
     from scipy.cluster.hierarchy import linkage  # takes longer to import than a plan needs
 
@@ -32,25 +28,17 @@ def bipartition(similarity: Singles, method: Linkage, min_size: int) -> Bools | 
     # which of several equally good cuts is taken must not depend on how the devices are numbered
     order = np.argsort([np.sort(row).sum(dtype=np.float64) for row in similarity], kind="stable")
     merges = linkage(_distances(similarity, order), "single" if method == "minmax" else method)
-
-    def nearer(loose: Ints, first: Ints, second: Ints) -> bool:
-        near_first, near_second = (similarity[np.ix_(order[loose], order[part])] for part in (first, second))
-        return bool(near_first.mean() > near_second.mean())
-
-    cut = cut_of_merges(merges, method, min_size, nearer)
+    cut = (
+        smallest_cross_cut(merges, count, min_size)
+        if method == "minmax"
+        else _top_cut(merges, similarity, order, min_size)
+    )
     if cut is None:
         return None
     side = np.empty(count, dtype=bool)
     side[order] = cut
     # which child is the second must not depend on the method: the one without the first member
     return ~side if side[0] else side
-
-
-def cut_of_merges(merges: Floats, method: Linkage, min_size: int, nearer: Nearer) -> Bools | None:
-    """The cut that a dendrogram, as SciPy writes it, comes to; of at least 2 · min_size members."""
-    if method == "minmax":
-        return _minmax(merges, len(merges) + 1, min_size)
-    return _top_cut(merges, nearer, min_size)
 
 
 def _distances(similarity: Singles, order: Ints) -> Floats:
@@ -64,7 +52,7 @@ def _distances(similarity: Singles, order: Ints) -> Floats:
     return np.subtract(1.0, distances, out=distances)
 
 
-def _minmax(merges: Floats, count: int, min_size: int) -> Bools:
+def smallest_cross_cut(merges: Floats, count: int, min_size: int) -> Bools:
     """The finest bisection point of single linkage at which the parts can still be dealt into two sides."""
     done, limit = 0, count - 1  # after `done` merges a deal is possible; after `limit`, all are one part
     while limit - done > 1:
@@ -114,9 +102,9 @@ def _deal(parts: np.ndarray, min_size: int) -> np.ndarray | None:
     return np.array(chosen)
 
 
-def _top_cut(merges: Floats, nearer: Nearer, min_size: int) -> Bools | None:
+def _top_cut(merges: Floats, similarity: Singles, order: Ints, min_size: int) -> Bools | None:
     """The highest split of the dendrogram with two large enough sides; what was too small joins the nearer one."""
-    count = len(merges) + 1
+    count = len(similarity)
     node = 2 * count - 2
     aside: list[np.ndarray] = []
     while node >= count:
@@ -126,7 +114,8 @@ def _top_cut(merges: Floats, nearer: Nearer, min_size: int) -> Bools | None:
             side = np.zeros(count, dtype=bool)
             side[small] = True
             for loose in aside:
-                side[loose] = nearer(loose, small, large)
+                near_small, near_large = (similarity[np.ix_(order[loose], order[part])] for part in (small, large))
+                side[loose] = near_small.mean() > near_large.mean()
             return side
         aside.append(small)
         node = int(merges[node - count, 0 if large is left else 1])

@@ -1,22 +1,26 @@
-"""Cuts of clusters so large that not all pairs of devices can be compared: by a graph of nearest neighbours.
+"""Cuts of clusters so large that not all pairs of devices can be held: by a graph of nearest neighbours.
 
-Every device is joined to the few whose updates are most like its own, found block by block. Parts of the graph that
-hang together in no way are joined where they are closest. On this graph the same linkages are made as of all pairs; an
-average is then one over the neighbours only. Memory grows with the devices, time with their square, as every pair is
-looked at once.
+For ``minmax`` every device is joined to the few whose updates are most like its own, found block by block. Parts of the
+graph that hang together in no way are joined where they are closest, and the cut is that of single linkage on this
+graph. Memory grows with the devices, time with their square, as every pair is looked at once.
+
+``average`` and ``complete`` linkage of so many would take hours even on such a graph. They are made of some devices,
+spread evenly from those most like all others to those least like them; the others join the side of most
+of their nearest neighbours among these.
 """
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from fedclade.clustering.bipartition import cut_of_merges
+from fedclade.clustering.bipartition import bipartition, smallest_cross_cut
 from fedclade.config.methods import Linkage
 from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.threads import blas_threads, cores
-from fedclade.core.updates import update_norms
+from fedclade.core.updates import cosine_similarity, update_norms
 
 WORKING_BYTES = 1 << 28  # of similarities at once
+LINKED = 2_000  # devices of which average and complete linkage are made
 
 
 def directions(updates: Singles) -> Singles:
@@ -31,28 +35,43 @@ def bipartition_by_neighbours(unit: Singles, method: Linkage, min_size: int, nei
 
     ``unit``: the direction of each device's update, or of a sketch of it.
     """
-    from sklearn.cluster import linkage_tree  # takes longer to import than a plan needs
-
     count = len(unit)
     if count < max(2, 2 * min_size):
         return None
     order = np.argsort(unit @ unit.sum(axis=0), kind="stable")  # a cut must not depend on how devices are numbered
-    unit = unit[order]
-    graph = neighbour_graph(unit, min(neighbours, count - 1))
-    linkage = "single" if method == "minmax" else method
-    children, _, _, _, heights = linkage_tree(unit, graph, linkage=linkage, affinity="cosine", return_distance=True)
-    merges = np.column_stack([children, heights])
-
-    def nearer(loose: Ints, first: Ints, second: Ints) -> bool:
-        middle = unit[loose].mean(axis=0)
-        return bool(middle @ unit[first].mean(axis=0) > middle @ unit[second].mean(axis=0))
-
-    cut = cut_of_merges(merges, method, min_size, nearer)
+    cut = (
+        _by_graph(unit[order], min_size, neighbours)
+        if method == "minmax"
+        else _by_some(unit[order], method, min_size, neighbours)
+    )
     if cut is None:
         return None
     side = np.empty(count, dtype=bool)
     side[order] = cut
     return ~side if side[0] else side
+
+
+def _by_graph(unit: Singles, min_size: int, neighbours: int) -> Bools | None:
+    from sklearn.cluster import linkage_tree  # takes longer to import than a plan needs
+
+    graph = neighbour_graph(unit, min(neighbours, len(unit) - 1))
+    children, _, _, _, heights = linkage_tree(unit, graph, linkage="single", affinity="cosine", return_distance=True)
+    return smallest_cross_cut(np.column_stack([children, heights]), len(unit), min_size)
+
+
+def _by_some(unit: Singles, method: Linkage, min_size: int, neighbours: int) -> Bools | None:
+    some = np.unique(np.linspace(0, len(unit) - 1, min(LINKED, len(unit))).astype(np.int64))
+    cut = bipartition(cosine_similarity(unit[some]), method, min_size)
+    if cut is None:
+        return None
+    from sklearn import config_context
+    from sklearn.neighbors import KNeighborsClassifier
+
+    with config_context(working_memory=WORKING_BYTES >> 20), blas_threads(cores()):
+        known = KNeighborsClassifier(min(neighbours, len(some)), metric="cosine").fit(unit[some], cut)
+        side: Bools = known.predict(unit)
+    side[some] = cut
+    return side
 
 
 def neighbour_graph(unit: Singles, neighbours: int) -> csr_array:

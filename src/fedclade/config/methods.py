@@ -37,9 +37,9 @@ class NormThresholdsConfig(Section):
         10_000,
         ge=1,
         description="clusters of up to so many devices are cut by the cosines of all pairs of updates; larger ones by "
-        "a graph of nearest neighbours among the updates' sketches",
+        "nearest neighbours among the updates' sketches",
     )
-    neighbours: int = Field(10, ge=1, le=1000, description="nearest neighbours of each device in that graph")
+    neighbours: int = Field(10, ge=1, le=1000, description="nearest neighbours of each device that count there")
 
 
 class CrossEvaluationConfig(Section):
