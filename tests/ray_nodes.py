@@ -25,16 +25,23 @@ class Nodes:
             free.bind(("127.0.0.1", 0))
             self.address = address or f"127.0.0.1:{free.getsockname()[1]}"
         port = self.address.rpartition(":")[2]
-        self.started = [self._start("--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={folder}")]
+        self._head = ["--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={folder}"]
+        self.started, self._killed = [self._start(*self._head)], set[int]()
+
+    def revive(self) -> None:
+        """Start anew what ended by itself: on a busy machine a node may need more than one start."""
+        for node, process in enumerate(self.started):
+            if process.poll() is not None and node not in self._killed:
+                options = [f"--address={self.address}", "--num-cpus=1"] if node else self._head
+                self.started[node] = self._start(*options)
 
     def add(self) -> None:
-        """One more, and wait for it; on a busy machine it may need a second start."""
+        """One more, and wait for it."""
         cores, end = ray.cluster_resources().get("CPU", 0), time.monotonic() + PATIENCE
         self.started.append(self._start(f"--address={self.address}", "--num-cpus=1"))
         while ray.cluster_resources().get("CPU", 0) <= cores:
             assert time.monotonic() < end, "no node came"
-            if self.started[-1].poll() is not None:
-                self.started[-1] = self._start(f"--address={self.address}", "--num-cpus=1")
+            self.revive()
             time.sleep(0.2)
 
     def start_worker(self) -> None:
@@ -42,7 +49,7 @@ class Nodes:
         self.started.append(self._start(f"--address={self.address}", "--num-cpus=1"))
 
     def joined(self, command: "list[str | Path]", environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-        """A program that needs a cluster, as soon as all nodes are there; one that could not join starts anew."""
+        """A program that needs a cluster, as soon as all nodes are there."""
         status = [Path(sys.executable).with_name("ray"), "status", f"--address={self.address}"]
         end = time.monotonic() + PATIENCE
         while True:
@@ -50,9 +57,7 @@ class Nodes:
             if f"/{len(self.started) - 1}.0 CPU" in told:
                 return subprocess.Popen(command, env=environment)
             assert time.monotonic() < end, f"the nodes did not come: {told}"
-            for node in range(1, len(self.started)):
-                if self.started[node].poll() is not None:
-                    self.started[node] = self._start(f"--address={self.address}", "--num-cpus=1")
+            self.revive()
             time.sleep(0.2)
 
     def _start(self, *options: str) -> "subprocess.Popen[bytes]":
@@ -67,7 +72,8 @@ class Nodes:
         )
 
     def kill(self, node: int) -> None:
-        """With everything on it."""
+        """With everything on it, for good."""
+        self._killed.add(node)
         os.killpg(self.started[node].pid, signal.SIGKILL)
         self.started[node].wait()
 

@@ -34,6 +34,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         end = time.monotonic() + PATIENCE
         while not _joined(found.address):
             assert time.monotonic() < end, "no head came"
+            found.revive()
         for _ in range(2):
             found.add()
         yield found

@@ -82,8 +82,9 @@ def neighbour_graph(unit: Singles, neighbours: int) -> csr_array:
     with config_context(working_memory=WORKING_BYTES >> 20), blas_threads(cores()):
         graph = csr_array(kneighbors_graph(unit, neighbours, mode="distance", metric="cosine"))
         while (found := connected_components(graph, directed=False))[0] > 1:
-            graph = _joined(graph, *_bridges(unit, found[1]))
-    return _joined(graph, *_entries(graph.T))
+            graph = _joined(graph, *_bridges(unit, found[1].astype(np.int64)))
+    start, end, length = _entries(graph)
+    return _joined(graph, end, start, length)
 
 
 def _bridges(unit: Singles, part: Ints) -> tuple[Ints, Ints, Floats]:
@@ -105,7 +106,7 @@ def _bridges(unit: Singles, part: Ints) -> tuple[Ints, Ints, Floats]:
 
 def _entries(graph: csr_array) -> tuple[Ints, Ints, Floats]:
     found = graph.tocoo()
-    return found.row, found.col, found.data
+    return found.row.astype(np.int64), found.col.astype(np.int64), found.data.astype(np.float64)
 
 
 def _joined(graph: csr_array, start: Ints, end: Ints, length: Floats) -> csr_array:

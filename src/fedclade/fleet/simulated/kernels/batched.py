@@ -155,7 +155,7 @@ class ConvolutionStack(Stack):
     def _gradients(
         self, weights: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, share: torch.Tensor
     ) -> None:
-        gradient.copy_(self._gradients_of(weights, x.unflatten(2, self._shape), y, share))
+        gradient.copy_(self._gradients_of(weights, torch.unflatten(x, 2, self._shape), y, share))
 
 
 def stack_of(
