@@ -208,6 +208,20 @@ def test_all_charts_are_drawn_without_a_complaint(page):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_names_of_epsilons_stand_beside_the_chart_and_hide_no_point(page, width):
+    page.see(width)
+    chart = "document.getElementById('norms-chart')"
+    page.wait_for(f"Math.abs({chart}._fullLayout.width - {chart}.clientWidth) < 2")
+    inside = f"{chart}._fullLayout._size"
+    edge = page.value(f"{chart}.getBoundingClientRect().left + {inside}.l + {inside}.w")
+    names = page.value("Array.from(document.querySelectorAll('#norms-chart .annotation')).filter((each) => "
+                       "each.textContent.startsWith('ε')).map((each) => { const box = each.getBoundingClientRect(); "
+                       "return [box.left, box.right]; })")  # fmt: skip
+    assert len(names) == 2
+    assert all(edge <= left < right <= width for left, right in names), (edge, names)
+
+
 def test_the_switch_turns_rounds_into_simulated_seconds(page, run):
     def last_x(chart: str) -> float:
         return page.value(f"Math.max(...document.getElementById('{chart}').data.flatMap((t) => Array.from(t.x)))")

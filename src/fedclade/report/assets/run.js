@@ -210,11 +210,12 @@ chart("norms-chart", () => {
   const shapes = splitLines(), annotations = [];
   for (const [i, value] of DATA.epsilons.entries()) {
     shapes.push(line(0, 1, value, value, { xref: "paper", line: { color: css("--ink"), width: 1, dash: "dash" } }));
-    annotations.push(label(`ε${i + 1} = ${value}`, 1, value, { xref: "paper", xanchor: "right", yanchor: "bottom",
-      font: { size: 12, color: css("--ink") }, bgcolor: css("--paper") }));
+    annotations.push(label(`ε${i + 1} = ${value}`, 1, value, { xref: "paper", xanchor: "left", xshift: 4, yanchor: "middle",
+      font: { size: 12, color: css("--ink") } })); // beside the chart: in it a label would hide points
   }
   return { traces, layout: {
     height: 420, xaxis: clockAxis(), shapes, annotations, hovermode: "closest", showlegend,
+    margin: { l: 48, r: annotations.length ? 72 : 16, t: 24, b: 48 },
     yaxis: axis({ title: DATA.norm === "per-step" ? "update norm per step" : "update norm", rangemode: "tozero" }),
   } };
 });
@@ -224,7 +225,8 @@ chart("norms-chart", () => {
 const LIKENESS = {
   similarity: { scale: "cosine", says: "Cosine similarity of the devices' updates: 1 is the same direction, 0 unrelated, −1 opposite." },
   affinity: { scale: "help", says: "Whose training helps whom: how much better than others two devices do with each other's model " +
-    "(above 0), or worse (below), class by class, on a scale on which 1 is the most there is." },
+    "(above 0), or worse (below), class by class, on a scale on which 1 is the most there is. White: neither, or nobody was asked." },
+  neighbours: { scale: "cosine", says: "Cosine similarity of some devices' updates: 1 is the same direction, 0 unrelated, −1 opposite." },
   other: { scale: "likeness", says: "How alike the devices are, as the method saw them: 1 is the most, −1 the least." },
 };
 
@@ -341,7 +343,7 @@ byId("round-on").addEventListener("click", () => turnTo(Number(slider.value) + 1
 
 // -------------------------------------------------------------------------------- devices
 
-const groupsNote = many ? "" : " Devices are ordered by cluster, coloured like their branch of the tree.";
+const groupsNote = " Devices are ordered by cluster" + (many ? "." : ", coloured like their branch of the tree.");
 const named = byCluster.map((device) => `${device}`);
 const pick = (values) => byCluster.map((device) => values[device]);
 const perLeaf = (values, make) => leaves.map((leaf) => make(leaf, leaf.members.map((d) => `${d}`), leaf.members.map((d) => values[d])));
