@@ -36,10 +36,11 @@ class Nodes:
                 self.started[node] = self._start(*options)
 
     def add(self) -> None:
-        """One more, and wait for it."""
-        cores, end = ray.cluster_resources().get("CPU", 0), time.monotonic() + PATIENCE
-        self.started.append(self._start(f"--address={self.address}", "--num-cpus=1"))
-        while ray.cluster_resources().get("CPU", 0) <= cores:
+        """One more; wait until it is there, and nobody who was killed is counted any more."""
+        end = time.monotonic() + PATIENCE
+        self.start_worker()
+        workers = len(self.started) - 1 - len(self._killed - {0})
+        while ray.cluster_resources().get("CPU", 0) != workers:
             assert time.monotonic() < end, "no node came"
             self.revive()
             time.sleep(0.2)
