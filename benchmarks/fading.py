@@ -20,7 +20,7 @@ from fedclade.config import Config, PopulationConfig, RunConfig, SchedulingConfi
 from fedclade.core.arrays import Floats
 from fedclade.edge import SimulatedEdge
 from fedclade.scheduling import ClusterView, Planner
-from fedclade.scheduling.policies.patient import MEAN_NATS, SNR, upload_times
+from fedclade.scheduling.policies.patient import upload_time, upload_times
 
 RESULTS = Path(__file__).parent / "results"
 POLICIES = ("random", "fair-cover", "fair-patient")
@@ -39,10 +39,9 @@ def drawn(devices: int, period: int, seed: int) -> dict[str, float]:
     found = {"clairvoyant": float(slots[linear_sum_assignment(slots)].mean())}
     first = rounds[0]
     assert first.mean_rate_bps is not None
-    seconds_a_nat = first.upload_seconds * np.log1p(first.snr)
-    snr = np.interp(np.log1p(first.snr) * first.mean_rate_bps / first.rate_bps, MEAN_NATS, np.log(SNR))
-    least = np.exp(np.interp(snr, np.log(SNR), np.log(upload_times(period)[-1])))
-    found["anybody"] = float((seconds_a_nat * least).mean())
+    nats = np.log1p(first.snr)
+    least = upload_time(nats * first.mean_rate_bps / first.rate_bps, upload_times(period)[-1])
+    found["anybody"] = float((first.upload_seconds * nats * least).mean())
     for policy in POLICIES:
         window = period if policy.startswith("fair") else None
         planner = Planner(SchedulingConfig(policy=policy, window=window), seed, subchannels)

@@ -160,10 +160,12 @@ def rate_bps(config: EdgeConfig, snr: Floats) -> Floats:
 
 
 def mean_rate_bps(config: EdgeConfig, mean_snr: Floats) -> Floats:
-    """Eq. (7) averaged over the fading: E[ln(1 + s·X)] = e^(1/s) E1(1/s) for X ~ Exp(1)."""
-    if config.fading == "none":
-        return rate_bps(config, mean_snr)
+    """Eq. (7) averaged over the fading."""
+    return rate_bps(config, mean_snr if config.fading == "none" else np.expm1(mean_nats(mean_snr)))
+
+
+def mean_nats(mean_snr: Floats) -> Floats:
+    """E[ln(1 + s·X)] = e^(1/s) E1(1/s) for X ~ Exp(1): what a link under Rayleigh fading carries in a symbol."""
     inverse = np.divide(1.0, mean_snr, out=np.full_like(mean_snr, np.inf), where=mean_snr > 0)
     near = np.minimum(inverse, 500.0)
-    nats = np.where(inverse < 500.0, np.exp(near) * exp1(near), 1.0 / (inverse + 1.0))
-    return rate_bps(config, np.expm1(nats))
+    return np.where(inverse < 500.0, np.exp(near) * exp1(near), 1.0 / (inverse + 1.0))

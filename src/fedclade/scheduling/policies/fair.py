@@ -21,10 +21,14 @@ def fair_cover(situation: Situation) -> Ints:
     own average and with how often it was served, so nobody is preferred for a good place, and hardly anybody sends in
     a deep fade.
     """
-    nobody = np.zeros(0, dtype=np.int64)
-    hearing = np.concatenate([nobody, *(cluster.members for cluster in situation.clusters if cluster.open)])
-    phase1 = _cover(situation, hearing, situation.per_round, situation.config.window)
+    phase1 = _cover(situation, hearing(situation), situation.per_round, situation.config.window)
     return np.sort(np.concatenate([phase1, after_a_stop(situation)]))
+
+
+def hearing(situation: Situation) -> Ints:
+    """Phase 1 is about these: the members of clusters that have not stopped."""
+    nobody = np.zeros(0, dtype=np.int64)
+    return np.concatenate([nobody, *(cluster.members for cluster in situation.clusters if cluster.open)])
 
 
 def after_a_stop(situation: Situation) -> Ints:
@@ -39,12 +43,7 @@ def _cover(situation: Situation, ids: Ints, count: int, window: int | None) -> I
     Nobody is late as long as, for every t, at most t·count devices must be heard within the next t rounds. So after
     this round at most (t − 1)·count of those may be left: the others among them have to be taken now.
     """
-    fewest = -(-len(ids) // count)
-    window = window or 2 * fewest
-    if window < fewest:
-        raise UserError(
-            f"scheduling.window = {window}: {len(ids)} devices at {count} a round need at least {fewest} rounds"
-        )
+    window = window_for(len(ids), count, window)
     left = np.maximum(situation.last_heard[ids] + window - situation.round + 1, 1)  # rounds, this one included
     waited = situation.round - situation.last_heard[ids]
     score = waited * situation.relative_rate[ids]
@@ -62,6 +61,17 @@ def _cover(situation: Situation, ids: Ints, count: int, window: int | None) -> I
     if spare < 0:  # devices came late through no fault of the plan: the oldest go first
         taken[oldest_first[taken[oldest_first]][count:]] = False
     return np.sort(ids[taken])
+
+
+def window_for(devices: int, count: int, window: int | None) -> int:
+    """The rounds within which so many devices are heard; unset: twice the fewest that are possible."""
+    fewest = max(1, -(-devices // count))
+    window = window or 2 * fewest
+    if window < fewest:
+        raise UserError(
+            f"scheduling.window = {window}: {devices} devices at {count} a round need at least {fewest} rounds"
+        )
+    return window
 
 
 def _of_cluster(situation: Situation, cluster: ClusterView) -> Ints:

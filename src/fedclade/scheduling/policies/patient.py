@@ -13,36 +13,28 @@ with them it would be infinite.
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import exp1
 
 from fedclade.core.arrays import Floats, Ints
-from fedclade.core.errors import UserError
-from fedclade.scheduling.policies.fair import after_a_stop
+from fedclade.edge.channel import mean_nats
+from fedclade.scheduling.policies.fair import after_a_stop, hearing, window_for
 from fedclade.scheduling.policies.policy import Situation, policy
 
 SNR = np.logspace(-6, 12, 181)  # mean signal-to-noise ratios for which v is worked out; between them it is interpolated
 FADINGS = -np.log1p(-(np.arange(512) + 0.5) / 512)  # as likely as one another: the power of Rayleigh fading
-NATS = np.exp(1 / SNR[SNR > 2e-3]) * exp1(1 / SNR[SNR > 2e-3])  # E[ln(1 + snr · fading)]
-MEAN_NATS = np.concatenate([SNR[SNR <= 2e-3], NATS])  # which is the SNR itself where that is small
+MEAN_NATS = mean_nats(SNR)
 UNKNOWN = np.log1p(100.0)  # what is taken for an average link's nats a symbol where no SNR is known: 20 dB
 
 
 @policy("fair-patient")
 def fair_patient(situation: Situation) -> Ints:
     """Phase 1: everybody once in each period of ``window`` rounds, when waiting longer would not pay; then as fair."""
-    nobody = np.zeros(0, dtype=np.int64)
-    ids = np.concatenate([nobody, *(cluster.members for cluster in situation.clusters if cluster.open)])
-    fewest = max(1, -(-len(ids) // situation.per_round))
-    period = situation.config.window or 2 * fewest
-    if period < fewest:
-        raise UserError(
-            f"scheduling.window = {period}: {len(ids)} devices at {situation.per_round} a round need at least "
-            f"{fewest} rounds"
-        )
+    ids = hearing(situation)
+    period = window_for(len(ids), situation.per_round, situation.config.window)
     left = period - (situation.round - 1) % period
     begun = situation.round - (period - left)
     waiting = ids[situation.last_heard[ids] < begun]
-    regret = regrets(situation, left - 1)[waiting]
+    # with no round left nobody regrets anything
+    regret = regrets(situation, upload_times(period)[left - 2])[waiting] if left > 1 else np.full(len(waiting), -np.inf)
     regret[situation.last_heard[waiting] < begun - period] = -np.inf  # whoever missed a whole period goes first
     must = max(len(waiting) - (left - 1) * situation.per_round, -(-len(waiting) // left))
     count = min(max(must, np.count_nonzero(regret <= 0)), situation.per_round)
@@ -50,18 +42,21 @@ def fair_patient(situation: Situation) -> Ints:
     return np.sort(np.concatenate([going, after_a_stop(situation)]))
 
 
-def regrets(situation: Situation, rounds: int) -> Floats:
-    """How many seconds longer each device's upload takes now than if it waits for the best of so many more rounds.
+def regrets(situation: Situation, later: Floats) -> Floats:
+    """How many seconds longer each device's upload takes now than it can hope for ``later``: a row of ``upload_times``.
 
-    The mean SNR is what gives a link its average rate. With no round left nobody regrets anything.
+    The mean SNR is what gives a link its average rate.
     """
-    if rounds == 0:
-        return np.full(situation.devices, -np.inf)
     relative = np.maximum(situation.relative_rate, 1e-12)
     nats = np.where(np.isfinite(situation.snr), np.log1p(situation.snr), UNKNOWN * relative)
-    mean_snr = np.exp(np.interp(nats / relative, MEAN_NATS, np.log(SNR)))
-    later = np.exp(np.interp(np.log(mean_snr), np.log(SNR), np.log(upload_times(rounds)[rounds - 1])))
-    return np.asarray(np.where(nats > 0, situation.upload_seconds * (1 - nats * later), np.inf))
+    hoped = upload_time(nats / relative, later)
+    return np.asarray(np.where(nats > 0, situation.upload_seconds * (1 - nats * hoped), np.inf))
+
+
+def upload_time(nats: Floats, times: Floats) -> Floats:
+    """For links that carry so many nats a symbol on average: between those of a row of ``upload_times``."""
+    log_snr = np.interp(nats, MEAN_NATS, np.log(SNR))
+    return np.asarray(np.exp(np.interp(log_snr, np.log(SNR), np.log(times))))
 
 
 @lru_cache(maxsize=8)
