@@ -12,7 +12,12 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # not 15, with which actors starve beside other work
+    "OMP_NUM_THREADS": "1",
+}
 PATIENCE = 300  # seconds; generous, for a busy machine
 
 

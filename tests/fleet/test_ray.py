@@ -56,7 +56,7 @@ def settings(**training: object) -> Config:
         population={"source": "digits", "devices": DEVICES},
         model={"name": "mlp", "hidden": 384},  # nine devices fit into a stack
         training={"epochs": 60, "learning_rate": 0.05, **training},
-        ray={"chunk": 9},
+        ray={"chunk": 9, "start_seconds": PATIENCE},
     )
 
 
