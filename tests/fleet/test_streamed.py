@@ -81,6 +81,19 @@ def test_without_a_few_devices_only_those_are_trained_again():
     assert trainer.count() == before + 2  # and an answer is remembered
 
 
+def test_of_the_sides_of_a_cut_only_the_smaller_is_trained_again():
+    trainer, stream, held = both(40, 2, seed=6)
+    devices, model_of = stream.devices, stream._recipe.model_of
+    first = np.flatnonzero(model_of == 0)
+    side = np.isin(np.arange(40), first[: len(first) // 3])  # a third of those who train the first model
+    group, before = np.where(model_of == 1, 2, side), trainer.count()
+    weights = stream._weightings[0] / np.bincount(group, stream._weightings[0])[group]
+    np.testing.assert_allclose(
+        stream.sums(devices, group, weights, 3), held.sums(devices, group, weights, 3), atol=1e-5
+    )
+    assert trainer.count() == before + np.count_nonzero(side)
+
+
 def test_an_update_that_is_not_finite_spoils_no_sum():
     _, stream, held = both(40, 1, seed=3, broken=2)
     sound = held.devices[np.isfinite(held.norms(held.devices))]

@@ -63,6 +63,8 @@ def told_losses(fleet: Fleet, state: State, serving: Serving, heard: Ints) -> Fl
 
 def tuned_score(fleet: Fleet, state: State, times: int) -> Floats | None:
     """Test accuracy of every device after it has trained its cluster's model so many times more by itself."""
+    if times == 0:
+        return None
     serving = state.serving()
     models, everyone = serving.models[serving.model_of], np.arange(state.devices)
     for more in range(times):
@@ -70,7 +72,7 @@ def tuned_score(fleet: Fleet, state: State, times: int) -> Floats | None:
         if updates is None:
             return None
         models = models + updates.rows(everyone)
-    return fleet.ask(Evaluate(models, everyone, everyone)).value.score if times else None
+    return fleet.ask(Evaluate(models, everyone, everyone)).value.score
 
 
 def personal_score(fleet: Fleet, state: State) -> Floats | None:

@@ -219,17 +219,14 @@ class Compare(Question[Paired]):
     def run(self, examiner: Examiner) -> Paired:
         """Each model on the images of all devices that compare it."""
         parts = [examiner.positions(device, self.share) for device in self.devices.tolist()]
-        lengths = [len(part) for part in parts]
-        ends = np.cumsum([0, *lengths])
-        differences = np.zeros(ends[-1])
+        positions, entry = np.concatenate([np.zeros(0, dtype=np.int64), *parts]), _entry(parts)
+        differences = np.zeros(len(entry))
         for chosen, sign in ((self.first, -1.0), (self.second, 1.0)):
             for model in np.unique(chosen):
-                entries = np.flatnonzero(chosen == model)
-                _, losses = examiner.scores(self.models[model], np.concatenate([parts[i] for i in entries]))
-                places = np.concatenate([np.arange(ends[i], ends[i + 1]) for i in entries])
+                places = np.flatnonzero((chosen == model)[entry])
+                _, losses = examiner.scores(self.models[model], positions[places])
                 differences[places] += sign * misfit(losses)
-        entry = np.repeat(np.arange(len(parts)), lengths)
-        labels = examiner.labels(np.concatenate(parts)) if len(entry) else entry
+        labels = examiner.labels(positions) if len(entry) else entry
         return paired(differences, entry, labels, (len(parts), examiner.classes))
 
     def looks(self, answer: Paired) -> Floats:
@@ -354,19 +351,20 @@ class SurveyModels(Question[Survey]):
 
     def run(self, examiner: Examiner) -> Survey:
         """Each model on the images of all devices together; device by device where no two judge the same models."""
-        whole = [examiner.positions(device, self.share) for device in self.devices.tolist()]
-        labels_of = [examiner.labels(positions) for positions in whole]
-        parts = [_some(*each, self.images, self.fraction) for each in zip(whole, labels_of, strict=True)]
-        positions = np.concatenate(parts)
-        entry = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        parts = [examiner.positions(device, self.share) for device in self.devices.tolist()]
+        labels, shape = examiner.labels(np.concatenate(parts)), (len(parts), examiner.classes)
+        held = np.bincount(_entry(parts) * shape[1] + labels, minlength=shape[0] * shape[1]).reshape(shape)
+        if self.images is not None:
+            ends = np.cumsum([len(part) for part in parts])
+            each = zip(parts, np.split(labels, ends[:-1]), strict=True)
+            parts = [_some(*one, self.images, self.fraction) for one in each]
+            labels = examiner.labels(np.concatenate(parts))
         if self.own is None:
-            losses = examiner.losses(self.models, positions)
+            losses = examiner.losses(self.models, np.concatenate(parts))
         else:
-            each = (examiner.losses(self._without_own(row), part) for row, part in enumerate(parts))
-            losses = np.concatenate(list(each), axis=1)
-        found = Survey.of(misfit(losses), entry, examiner.labels(positions), (len(parts), examiner.classes))
-        held = [np.bincount(labels, minlength=examiner.classes) for labels in labels_of]
-        return replace(found, samples=np.stack(held))
+            told = (examiner.losses(self._without_own(row), part) for row, part in enumerate(parts))
+            losses = np.concatenate(list(told), axis=1)
+        return replace(Survey.of(misfit(losses), _entry(parts), labels, shape), samples=held)
 
     def _without_own(self, row: int) -> Singles:
         """The models as they would be had this device not been heard; where it is all there is, the start."""
@@ -515,17 +513,19 @@ def _differences(told: Told, prefix: str, shape: tuple[int, ...], share: Share) 
     return Paired(samples, mean, squares)
 
 
+def _entry(parts: list[Ints]) -> Ints:
+    """For each image of all parts, one after the other, which part it is of."""
+    return np.repeat(np.arange(len(parts)), np.array([len(part) for part in parts], dtype=np.int64))
+
+
 def _means(values: Floats, parts: list[Ints]) -> Floats:
     """The mean over each part; 0 for an empty one."""
     lengths = np.array([len(part) for part in parts], dtype=np.int64)
-    part_of = np.repeat(np.arange(len(parts)), lengths)
-    return np.asarray(np.bincount(part_of, values, len(parts)) / np.maximum(lengths, 1))
+    return np.asarray(np.bincount(_entry(parts), values, len(parts)) / np.maximum(lengths, 1))
 
 
-def _some(positions: Ints, labels: Ints, images: int | None, fraction: float) -> Ints:
-    """This fraction of a device's images, or about so many if that is more, the same share of each class; None: all."""
-    if images is None:
-        return positions
+def _some(positions: Ints, labels: Ints, images: int, fraction: float) -> Ints:
+    """This fraction of a device's images, or about so many if that is more, the same share of each class."""
     order = np.argsort(labels, kind="stable")
     sorted_labels = labels[order]
     rank = np.arange(len(labels)) - np.searchsorted(sorted_labels, sorted_labels)

@@ -20,7 +20,6 @@ from fedclade.core.updates import ALL, HeldUpdates, cosine_similarity, sketch, u
 from fedclade.fleet.simulated.trainer import Trainer
 
 CHUNK = 500  # devices whose updates are in memory together; sums are added up chunk by chunk, in order
-FEW_MISSING = 0.1  # sums less those of so small a share of the devices need only these trained again
 ALIKE = 1e-9  # relative difference of weights that are the same but for rounding
 
 
@@ -156,25 +155,35 @@ class StreamedUpdates:
         return self._answered[key]
 
     def _from_digest(self, devices: Ints, group: Ints, weights: Floats, groups: int, kind: int) -> Singles | None:
-        """From the sums by model that were made in passing, less those of a few devices; None if that cannot be."""
+        """From the sums by model that were made in passing, less those of the devices that do not belong to a group.
+
+        Who trained one model may be asked about in parts, such as the sides of a cut: of these the largest is what the
+        others leave. None: weights are of another kind, or so many devices would be trained again as are asked about.
+        """
         places, model_of, usual = self._places(devices), self._recipe.model_of, self._weightings[kind]
-        asked: Bools = np.zeros(len(model_of), dtype=bool)
-        asked[places] = True
-        sums, missing = np.zeros((groups, self.width)), np.zeros(len(model_of))
-        into_of = np.zeros(self._models, dtype=np.int64)
-        for model in np.unique(model_of[places]).tolist():
-            mine = model_of[places] == model
-            factors, into = weights[mine] / usual[places[mine]], np.unique(group[mine])
-            absent = (model_of == model) & ~asked & np.isfinite(self._norms)
-            unlike = np.ptp(factors) > ALIKE * np.abs(factors).max()
-            if unlike or len(into) > 1 or absent.sum() > FEW_MISSING * mine.sum():
-                return None
-            sums[into[0]] += factors[0] * self._sums[kind, model]
-            into_of[model], missing[absent] = into[0], factors[0]
-        absent = np.flatnonzero(missing)
-        if len(absent):
-            sums -= self._summed(absent, into_of[model_of[absent]], (missing * usual)[absent], groups)
-        return sums.astype(np.float32)
+        into, factor = np.full(len(model_of), groups), np.zeros(len(model_of))  # the last group: not asked about
+        into[places], factor[places] = group, weights / np.maximum(usual[places], 1)
+        involved = np.flatnonzero(np.isin(model_of, model_of[places]) & np.isfinite(self._norms))
+        parts, part, sizes = np.unique(
+            model_of[involved] * (groups + 1) + into[involved], return_inverse=True, return_counts=True
+        )
+        order = np.argsort(part, kind="stable")
+        starts = np.cumsum(sizes) - sizes
+        least, most = (reduce.reduceat(factor[involved[order]], starts) for reduce in (np.minimum, np.maximum))
+        if (most - least > ALIKE * np.abs(most)).any():
+            return None
+        model, asked = np.divmod(parts, groups + 1)
+        largest = np.array([np.flatnonzero(model == one)[sizes[model == one].argmax()] for one in np.unique(model)])
+        again = np.flatnonzero(~np.isin(part, largest))
+        if len(again) >= len(places):
+            return None
+        told = self._summed(involved[again], part[again], usual[involved[again]], len(parts))
+        told[largest] = self._sums[kind, model[largest]]
+        for one in largest.tolist():
+            told[one] -= told[(model == model[one]) & (np.arange(len(parts)) != one)].sum(axis=0)
+        sums = np.zeros((groups + 1, self.width))
+        np.add.at(sums, asked, most[:, None] * told)
+        return sums[:groups].astype(np.float32)
 
     def _again(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
         """By training the devices once more."""
