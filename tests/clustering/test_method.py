@@ -196,13 +196,14 @@ def test_two_clusters_that_merge_have_the_mean_of_their_models_by_their_data():
     assert numbers(after) == {"0": 0, "0.0": (3 * 1 + 12 * 6) / 15, "0.1": 6}
 
 
-def test_whoever_moved_before_a_merger_counts_where_it_is_now():
+@pytest.mark.parametrize("closing", [True, False])
+def test_whoever_moved_before_a_merger_counts_where_it_is_now(closing):
     tree = Tree.planted(3).split(ROOT, [[0], [1], [2]], 1, 1.0)
     state = state_of(tree, {"0": [0], "0.0": [0], "0.1": [4], "0.2": [10]}, samples=[1, 2, 5])
-    after = rearranged(state, Decisions(moves=(Move(2, "0.1", closing=True), Merge("0.1", "0.0"))))
-    assert clusters(after) == {"0.0": (0, 1, 2)}
+    after = rearranged(state, Decisions(moves=(Move(2, "0.1", closing=closing), Merge("0.1", "0.0"))))
+    assert clusters(after) == ({"0.0": (0, 1, 2)} if closing else {"0.0": (0, 1, 2), "0.2": ()})
     assert numbers(after)["0.0"] == (1 * 0 + 7 * 4) / 8
-    assert after.tree.nodes["0.2"].merged_into == "0.1"
+    assert after.tree.nodes["0.2"].merged_into == ("0.1" if closing else None)
 
 
 # -------------------------------------------------------------------------------- what is told

@@ -1,13 +1,20 @@
 """Many devices: the method is put to a panel, and everybody else is placed by the outcome."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from fedclade import Experiment
 from fedclade.clustering import find_method
-from fedclade.clustering.panel import Panelled, best_fitting
+from fedclade.clustering.method import Merge
+from fedclade.clustering.panel import Panel, Panelled
+from fedclade.clustering.panel_size import AMONG_WORST, NEEDED, chance, panel_size
+from fedclade.clustering.placing import best_fitting, torn
+from fedclade.config import ClusteringConfig
 from fedclade.core.errors import Interrupted
+from fedclade.core.tree import Node, Tree
 from fedclade.fleet.answers import Paired, Survey
 from fedclade.fleet.questions import SurveyModels
 from tiny_runs import outcome
@@ -72,7 +79,7 @@ class Told:
         self.misfit = losses  # device × model × image
 
     def ask(self, question):
-        whose = self.misfit[question.devices]
+        whose = self.misfit[question.devices][:, : len(question.models)]
         if isinstance(question, SurveyModels):
             return Survey(np.full((len(whose), 1), whose.shape[2]), whose.mean(axis=2, keepdims=True))
         rows = np.arange(len(whose))
@@ -92,6 +99,53 @@ def test_a_device_in_doubt_goes_to_the_larger_cluster():
     assert best_fitting(models, np.array([100, 100]), everyone, told).tolist() == [1, 1, 0, 0]
     assert best_fitting(models, np.array([10, 190]), everyone, told).tolist() == [1, 1, 1, 0]
     assert best_fitting(models, np.array([1, 1]), everyone[:0], told).tolist() == []
+
+
+def test_a_cluster_that_a_larger_one_s_model_fits_no_worse_was_torn_from_it():
+    """Clusters of 5, 3 and 2 devices: the smallest is served as well by the first; the second is another group."""
+    own, other = 0.2, 0.6
+    rows = [[own, other, own]] * 5 + [[other, own, other]] * 3 + [[own - 0.01, other, own]] * 2
+    told = Told(np.repeat(np.array(rows)[:, :, None], 4, axis=2))
+    parts = {"0.0": range(5), "0.1": range(5, 8), "0.2": range(8, 10)}
+    tree = Tree({name: Node(name, 1, tuple(part)) for name, part in parts.items()}, 10)
+    models = {name: np.zeros(3, dtype=np.float32) for name in parts}
+    asked = {name: np.array(part) for name, part in parts.items()}
+    merge = torn(tree, models, asked, told)
+    assert merge == Merge("0.2", "0.0", {"gain": pytest.approx(0.01), "asked": 2})
+    asked["0.2"] = asked["0.2"][:0]  # nobody of it was heard
+    assert torn(tree, models, asked, told) is None
+
+
+@pytest.mark.parametrize("ill_fitted", [True, False])
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.3])
+def test_how_likely_a_panel_shows_a_group_is_the_binomial_law(share, ill_fitted):
+    settings, draws = ClusteringConfig(panel_worst=0.1), np.random.default_rng(1)
+    half, ill = (30, min(1.0, AMONG_WORST * share / 0.1)) if ill_fitted else (0, 0.0)
+    seen = draws.binomial(60 - half, share, 100_000) + draws.binomial(half, ill, 100_000)
+    assert chance(settings, 60, share, ill_fitted) == pytest.approx((seen >= NEEDED).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize("worst", [0.05, 0.0])
+@pytest.mark.parametrize("smallest", [0.002, 0.01, 0.1, 0.5])
+def test_a_panel_is_no_larger_than_the_smallest_group_needs(smallest, worst):
+    settings = ClusteringConfig(panel_smallest=smallest, panel_worst=worst)
+    size = panel_size(settings)
+    assert chance(settings, size, smallest) >= settings.panel_chance > chance(settings, size - 2, smallest)
+    assert panel_size(ClusteringConfig(panel_devices=200)) == 200
+
+
+def test_a_panel_is_drawn_anew_when_its_cluster_is_twice_as_old():
+    method, state = (
+        find_method(many("clustering.panel_rounds=5").config),
+        Experiment("quickstart").server.initial_state(),
+    )
+    leaf, members = state.tree.leaves()[0], np.arange(20)
+    for drawn, rounds in ((1, 1), (2, 2), (4, 4), (8, 5), (20, 5)):
+        panel = Panel(members[:9], drawn, None)
+        serves = [method._serves(panel, replace(state, round=drawn + more), leaf, members) for more in range(7)]
+        assert serves == [more < rounds for more in range(7)]
+        assert method._serves(replace(panel, devices=members), replace(state, round=99), leaf, members)
+        assert not method._serves(panel, state, leaf, members[1:])  # somebody has left
 
 
 def test_without_groups_nothing_is_split(tmp_path):

@@ -6,6 +6,7 @@ decisions out, the same way for every method. So a method is one file: see ``clu
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -293,11 +294,10 @@ def _moved(
 
 def rearranged(state: State, decided: Decisions) -> State:
     """With devices moved and clusters merged."""
-    tree, models, moments = state.tree, dict(state.models), dict(state.moments)
-    plain = [step for step in decided.moves if isinstance(step, Move) and not step.closing]
-    if len(plain) == len(decided.moves):  # of many devices, all at once
-        return replace(state, tree=tree.moved({step.device: step.to for step in plain}))
-    for step in decided.moves:
+    models, moments = dict(state.models), dict(state.moments)
+    plain = list(takewhile(lambda step: isinstance(step, Move) and not step.closing, decided.moves))
+    tree = state.tree.moved({step.device: step.to for step in plain if isinstance(step, Move)})  # many, all at once
+    for step in decided.moves[len(plain) :]:
         if isinstance(step, Move):
             tree = moved(tree, step)
         else:

@@ -1,13 +1,15 @@
 """Many devices: a clustering method is put to a panel of them, and everybody else is placed by the outcome.
 
 What a method needs to know grows with the square of the number of devices, so of a large cluster only a panel is heard.
-It is drawn at random, half of it among those whom the cluster's model fits worst: that is where a small group is. Of
-the panel the method sees a small federation of its own, with all updates whole. If it cuts the panel, every other
-member of the cluster is asked about the children's models, and goes where its images fit best.
+It is drawn at random, half of it among those whom the cluster's model fits worst: that is where a small group is, once
+the model has learnt what most devices need. Of the panel the method sees a small federation of its own, with all
+updates whole. If it cuts the panel, every other member of the cluster is asked about the children's models, and goes
+where its images fit best.
 
-After a split everybody is asked again where it belongs, until hardly anybody moves; only then is the next cut tried,
-for devices in the wrong place would look like a group. A panel is drawn anew every few rounds, so a group that was
-missed has another chance.
+After a split everybody is asked again where it belongs, until hardly anybody moves; only then are panels of all
+clusters asked whether two of them are one, and the next cuts tried, for devices in the wrong place would look like a
+group. A panel is drawn anew when the cluster is twice as old, and later every few rounds, so a group that was missed
+has another chance.
 """
 
 from collections.abc import Mapping
@@ -16,15 +18,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedclade.clustering.method import BaseMethod, Conversation, Decisions, Method, Move, NewSplit, averaged
+from fedclade.clustering.method import BaseMethod, Conversation, Decisions, Merge, Method, Move, NewSplit, averaged
+from fedclade.clustering.panel_size import panel_size
+from fedclade.clustering.placing import best_fitting, torn
 from fedclade.config import Config
-from fedclade.core.arrays import Floats, Ints, Singles
+from fedclade.core.arrays import Ints, Singles
 from fedclade.core.random import generator
 from fedclade.core.state import State, index, stack
 from fedclade.core.tree import ROOT, Node, Tree
 from fedclade.core.updates import HeldUpdates
 from fedclade.fleet.fleet import Answers, Arrival, Cost, Fleet, Respondents
-from fedclade.fleet.questions import Compare, Evaluate, Question, SurveyModels
+from fedclade.fleet.questions import Evaluate, Question, SurveyModels
 
 Answer = TypeVar("Answer")
 LEAST_HEARD = 0.5  # share of a panel that must be heard in a round; else the round says nothing of its cluster
@@ -53,7 +57,7 @@ class Panelled(BaseMethod):
     def __init__(self, method: Method, config: Config) -> None:
         super().__init__(config)
         self._method, self.name = method, method.name
-        self._size, self._rounds = config.clustering.panel_devices, config.clustering.panel_rounds
+        self._size, self._rounds = panel_size(config.clustering), config.clustering.panel_rounds
 
     def init(self, devices: int) -> Panels:
         """No panel yet."""
@@ -77,10 +81,7 @@ class Panelled(BaseMethod):
         talk, own = Conversation(fleet, state.devices), panels_of(state)
         every, several = self.config.clustering.panel_review, len(state.tree.leaves()) > 1
         if several and (not own.settled or (every and state.round % every == 0)):
-            models = averaged(state, state, arrival, arrival.heard[:0], self.config).models
-            moves = self._moved(state, models, arrival.heard, talk)
-            settled = len(moves) <= self.config.clustering.panel_restless * len(arrival.heard)
-            return Decisions(replace(own, settled=settled), moves=moves, notes=talk.notes(), cost=talk.cost)
+            return self._settling(state, arrival, talk)
         panels, found = dict[str, Panel](), Decisions()
         for leaf in state.tree.leaves():
             panel = self._panel(state, leaf, arrival, talk)
@@ -92,6 +93,20 @@ class Panelled(BaseMethod):
             found = _joined(found, self._grown(decided, leaf, panel, small, talk))
         after = Panels(panels, settled=not found.splits)
         return replace(found, method=after, notes=(*found.notes, *talk.notes()), cost=talk.cost)
+
+    def _settling(self, state: State, arrival: Arrival, talk: Conversation) -> Decisions:
+        """Ask everybody where it belongs; if hardly anybody moves, ask panels whether two clusters are one."""
+        heard, settings = arrival.heard, self.config.clustering
+        models = averaged(state, state, arrival, heard[:0], self.config).models
+        moves: tuple[Move | Merge, ...] = self._moved(state, models, heard, talk)
+        settled = len(moves) <= settings.panel_restless * len(heard)
+        if settled and state.round < self.config.refit_from:  # later devices train on what they would look at
+            merge = torn(
+                state.tree, models, {leaf.name: self._some(state, leaf, heard) for leaf in state.tree.leaves()}, talk
+            )
+            moves += () if merge is None else (merge,)
+        after = replace(panels_of(state), settled=settled)
+        return Decisions(after, moves=moves, notes=talk.notes(), cost=talk.cost)
 
     def save(self, own: Panels) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Every panel: its devices, and what the method saves of its own."""
@@ -117,14 +132,24 @@ class Panelled(BaseMethod):
         members = np.array(leaf.devices, dtype=np.int64)
         there = members[np.isin(members, arrival.heard)]
         panel = panels_of(state).of_leaf.get(leaf.name)
-        if panel is not None and state.round - panel.drawn_round < self._rounds:
-            heard = np.isin(panel.devices, arrival.heard).mean()
-            if np.isin(panel.devices, members).all():
-                return panel if heard >= LEAST_HEARD else None
+        if panel is not None and self._serves(panel, state, leaf, members):
+            return panel if np.isin(panel.devices, arrival.heard).mean() >= LEAST_HEARD else None
         if len(there) < max(2, LEAST_HEARD * min(self._size, len(members))):
             return None
         devices = self._drawn(state, leaf, there, talk)
         return Panel(devices, state.round, self._method.init(len(devices)))
+
+    def _serves(self, panel: Panel, state: State, leaf: Node, members: Ints) -> bool:
+        """Whether a panel is still the cluster's: not too old, unless it is all of it, and of nobody who left."""
+        lasts = min(self._rounds, panel.drawn_round - leaf.born_round)
+        fresh = state.round - panel.drawn_round < lasts or len(panel.devices) == len(members)
+        return fresh and bool(np.isin(panel.devices, members).all())
+
+    def _some(self, state: State, leaf: Node, heard: Ints) -> Ints:
+        """As many members of a cluster as a panel has, drawn from all who were heard."""
+        members = np.intersect1d(heard, np.array(leaf.devices, dtype=np.int64))
+        draws = generator(self.config.run.seed, "panel-merger", state.round, leaf.devices[0])
+        return np.sort(draws.permutation(members)[: self._size])
 
     def _drawn(self, state: State, leaf: Node, there: Ints, talk: Conversation) -> Ints:
         """A panel: half of it from everybody, half from those whom the cluster's model fits worst."""
@@ -193,44 +218,10 @@ def panels_of(state: State) -> Panels:
 
 def panel_config(config: Config) -> Config:
     """What a method is told that is put to a panel: there are so few devices that all may be asked about all."""
-    devices = config.clustering.panel_devices
+    devices = panel_size(config.clustering)
     population = config.population.model_copy(update={"devices": devices})
     asking = config.cross_evaluation.model_copy(update={"survey_columns": devices})
     return config.model_copy(update={"population": population, "cross_evaluation": asking})
-
-
-def best_fitting(models: Singles, sizes: Ints, devices: Ints, talk: Conversation) -> Ints:
-    """For each device the model that fits its images best; where that is in doubt, the one of the larger cluster.
-
-    A device is as likely of a cluster beforehand as that one is large. If the best model is a smaller cluster's than
-    the second best, it is taken only where the images speak for it by more than that: the likelihood ratio of a t-value
-    is e^(t²/2).
-    """
-    if len(devices) == 0:
-        return devices
-    found = misfits(models, devices, talk)
-    order = np.argsort(found, axis=1, kind="stable")
-    first, second = order[:, 0], order[:, 1]
-    doubtful = np.flatnonzero(sizes[second] > sizes[first])
-    if len(doubtful):
-        pairs = devices[doubtful], first[doubtful], second[doubtful]
-        told = talk.ask(Compare(models, *pairs, "train", sent=0))
-        counts, sums, squares = (each.sum(axis=1) for each in told.sums())
-        mean = sums / np.maximum(counts, 1)
-        spread = np.maximum(squares / np.maximum(counts, 1) - mean**2, 1e-12)
-        likely = np.where(mean > 0, counts * mean**2 / spread / 2, 0.0) > np.log(sizes[pairs[2]] / sizes[pairs[1]])
-        first[doubtful] = np.where(likely, pairs[1], pairs[2])
-    return np.asarray(first)
-
-
-def misfits(models: Singles, devices: Ints, talk: Conversation) -> Floats:
-    """Mean misfit of each model (column) on each device's training images (row); infinite where nobody answered."""
-    if len(devices) == 0:
-        return np.zeros((0, len(models)))
-    survey = talk.ask(SurveyModels(models, devices))
-    images = survey.samples.sum(axis=1)
-    sums = (survey.misfit * survey.samples[:, None, :]).sum(axis=2)
-    return np.asarray(np.where(images[:, None] > 0, sums / np.maximum(images, 1)[:, None], np.inf))
 
 
 def _renamed(of_root: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Mapping[str, Any]]:

@@ -548,7 +548,17 @@ class ClusteringConfig(Section):
         description="with more devices than this, the method is put to a panel of each cluster, and everybody else is "
         "placed by the outcome; unset: 1000 with cross-evaluation, else never",
     )
-    panel_devices: int = Field(200, ge=4, description="devices in a panel")
+    panel_smallest: float = Field(
+        0.01,
+        gt=0,
+        le=0.5,
+        description="the smallest group that is to be found, as a share of its cluster: a panel is so large that it "
+        "holds six of its devices with the probability panel_chance",
+    )
+    panel_chance: float = Field(0.95, gt=0, lt=1, description="see panel_smallest")
+    panel_devices: int | None = Field(
+        None, ge=4, description="devices in a panel; unset: what panel_smallest needs, 188 if nothing else is set"
+    )
     panel_worst: float = Field(
         0.05,
         ge=0,
@@ -559,7 +569,8 @@ class ClusteringConfig(Section):
     panel_rounds: int = Field(
         12,
         ge=1,
-        description="rounds after which a panel is drawn anew; more than cross_evaluation.patience, or nobody stops",
+        description="rounds after which a panel is drawn anew; at first when its cluster is twice as old as then; more "
+        "than cross_evaluation.patience, or nobody stops",
     )
     panel_review: int = Field(
         6,
