@@ -47,7 +47,16 @@ from fedclade.report.listener import Calls, Listener, OnRound, Progress
 from fedclade.report.notebook import shown_progress
 from fedclade.report.opened import OpenedRun
 from fedclade.report.page import RunPage, write_run_page
-from fedclade.runs import REPORT, Result, RunWriter, differences, free_folder, read_config, take_lock
+from fedclade.runs import (
+    REPORT,
+    Result,
+    RunWriter,
+    differences,
+    free_folder,
+    read_config,
+    remove_leftovers,
+    take_lock,
+)
 from fedclade.runs.drift import followed
 from fedclade.runs.inputs import check_inputs
 from fedclade.scheduling import ALLOCATIONS, ORDERS, Allocation, ClusterView, Order, Planner
@@ -158,12 +167,20 @@ def conduct(
 
 
 def record_run(
-    parts: Parts, writer: RunWriter, state: State, listeners: Sequence[Listener], stop_requested: StopRequested
+    parts: Parts,
+    writer: RunWriter,
+    state: State,
+    listeners: Sequence[Listener],
+    stop_requested: StopRequested,
+    before: Sequence[Listener] = (),
 ) -> OpenedRun:
-    """Conduct a run into its directory; its page is written at the end, if the config wants one."""
+    """Conduct a run into its directory; its page is written at the end, if the config wants one.
+
+    ``before`` are told of a round before it is recorded.
+    """
     pages = [RunPage(writer.folder)] if parts.config.run.report else []
     try:
-        conduct(parts, state, [Recorder(parts, writer), *listeners, *pages], stop_requested)
+        conduct(parts, state, [*before, Recorder(parts, writer), *listeners, *pages], stop_requested)
     finally:
         writer.close()
         parts.server.fleet.close()
@@ -549,6 +566,7 @@ def with_page(run: OpenedRun) -> OpenedRun:
     """A finished run, with its page written if it was killed before that."""
     if run.config.run.report and not (run.folder / REPORT).is_file():
         with contextlib.closing(take_lock(run.folder)):
+            remove_leftovers(run.folder)  # half of a page
             write_run_page(run)
     return run
 

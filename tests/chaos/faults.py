@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,29 +77,39 @@ class Ended:
 
 def command(words: list[str], fault: Fault) -> Ended:
     """``fedclade words`` in a copy of this process that meets a fault."""
+
+    def work() -> None:
+        from fedclade.cli import main
+
+        sys.argv = ["fedclade", *words]
+        main()
+
+    return in_copy(work, fault)
+
+
+def in_copy(work: Callable[[], None], fault: Fault) -> Ended:
+    """Work in a copy of this process that meets a fault."""
     with tempfile.TemporaryFile("w+b") as said, tempfile.TemporaryFile("w+b") as counted:
         child = os.fork()
         if child == 0:
-            _become(words, fault, said.fileno(), counted.fileno())
+            _become(work, fault, said.fileno(), counted.fileno())
         code = _wait(child)
         said.seek(0)
         counted.seek(0)
         return Ended(code, said.read().decode("utf-8", "replace"), int(counted.read() or 0))
 
 
-def _become(words: list[str], fault: Fault, said: int, counted: int) -> None:
+def _become(work: Callable[[], None], fault: Fault, said: int, counted: int) -> None:
     """Never comes back."""
     code = 99
     try:
         os.dup2(said, 2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-        sys.argv = ["fedclade", *words]
-        from fedclade.cli import main
-
         fault.arm()
         try:
-            main()
+            work()
+            code = 0
         except SystemExit as ended:
             code = int(ended.code or 0)
         except BaseException:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from chaos.faults import COUNT, KILL, REFUSE, REFUSE_FROM, TEAR, Ended, Fault, command
+from chaos.deployed import begin_or_go_on
+from chaos.faults import COUNT, KILL, REFUSE, REFUSE_FROM, TEAR, Ended, Fault, command, in_copy
 from chaos.world import THEIRS, Case, World
 
 FAULTS = {
@@ -18,12 +19,18 @@ FAULTS = {
 }
 
 
-TRIED = {"new": ("killed", "torn", "full"), "resumed": tuple(FAULTS), "page": ("killed", "full")}
+SCENARIOS = ("new", "resumed", "overwriting", "automatic", "page", "deployed")
+TRIED = {
+    "new": ("killed", "torn", "full"),
+    "resumed": tuple(FAULTS),
+    "page": ("killed", "full"),
+    "deployed": ("killed", "torn", "full"),
+}
 
 
 def cases(world: World) -> Iterator[Case]:
-    """Every event of a new run, a resumed one, an overwriting one, the automatic method, and a run's page."""
-    for scenario in ("new", "resumed", "overwriting", "automatic", "page"):
+    """Every event of a new run, a resumed one, an overwriting one, the automatic method, a run's page, real devices."""
+    for scenario in SCENARIOS:
         with world.scratch(_original(world, scenario)) as folder:
             counted = _begun(world, scenario, folder, Fault(folder.parent, COUNT))
         first = counted.events - 40 if scenario == "page" else 1  # a page comes last
@@ -39,10 +46,12 @@ def _original(world: World, scenario: str) -> Path | None:
 
 
 def _kind(scenario: str) -> str:
-    return scenario if scenario in ("automatic", "page") else "fixed"
+    return scenario if scenario in ("automatic", "page", "deployed") else "fixed"
 
 
 def _begun(world: World, scenario: str, folder: Path, fault: Fault) -> Ended:
+    if scenario == "deployed":
+        return in_copy(partial(begin_or_go_on, folder), fault)
     if scenario == "resumed":
         return command(["run", "--resume", str(folder), "-q"], fault)
     words = ["run", str(world.config(_kind(scenario))), "--out", str(folder), "-q"]
@@ -60,7 +69,7 @@ def _held(world: World, scenario: str, action: int, error: int, event: int) -> s
         if not killed and ended.complaint:
             return f"met the fault: {ended.complaint}"
         if ended.code != 0:
-            again = "resumed" if (folder / "config.toml").is_file() else scenario
+            again = "resumed" if (folder / "config.toml").is_file() and scenario != "deployed" else scenario
             ended = _begun(world, again, folder, Fault(folder.parent))
             if ended.code != 0:
                 return f"could not go on: {ended.complaint or ended.said}"

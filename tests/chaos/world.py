@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from chaos import deployed
 from fedclade import Experiment, Interrupted, Run
 from fedclade import config as configuration
 from tiny_runs import outcome, tiny
@@ -35,6 +36,8 @@ class World:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._numbers = iter(range(1_000_000_000))
+        with self.scratch() as place:  # or each copy of this process would import all that a run needs anew
+            tiny(*KINDS["page"]).run(place)
 
     @contextlib.contextmanager
     def scratch(self, original: Path | None = None) -> Iterator[Path]:
@@ -59,7 +62,9 @@ class World:
     def finished(self, kind: str) -> Path:
         """A run that nobody disturbed."""
         folder = self.folder / f"finished-{kind}"
-        if not (folder / "summary.json").is_file():
+        if kind == "deployed":
+            deployed.begin_or_go_on(folder)
+        elif not (folder / "summary.json").is_file():
             tiny(*KINDS[kind]).run(folder, overwrite=folder.exists())
         return folder
 
@@ -75,7 +80,8 @@ class World:
 
     def difference(self, folder: Path, kind: str) -> str | None:
         """What differs between a run and the one that nobody disturbed, to the byte; and what was left behind."""
-        mine, right = outcome(folder), outcome(self.finished(kind))
+        seen = deployed.outcome if kind == "deployed" else outcome
+        mine, right = seen(folder), seen(self.finished(kind))
         mine = {name: content for name, content in mine.items() if name not in {Path(n).name for n in THEIRS}}
         if mine != right:
             return f"differs in {sorted(n for n in mine.keys() | right.keys() if mine.get(n) != right.get(n))}"

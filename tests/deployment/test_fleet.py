@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_transport import MadeUpTransport
 from own_question import Rarest, Unheard
 from replay import simulated
 
@@ -16,10 +17,13 @@ from fedclade import Experiment, UserError, open_run
 from fedclade import config as configuration
 from fedclade.config import DeploymentConfig
 from fedclade.deployment.register import Device, Inputs, Register, by_name
-from fedclade.deployment.run import Deployment, read_latencies
+from fedclade.deployment.run import Deployment, known_devices, read_latencies
 from fedclade.deployment.transport import ASK, DELIVER, TRAIN, UPLOAD, Reply
 from fedclade.deployment.uploads import Turns
 from fedclade.fleet.questions import Evaluate
+from fedclade.runs import RunWriter
+from fedclade.runs.directory import append
+from made_up_transport import MadeUpTransport
 from tiny_runs import TINY
 
 REAL = ["run.conventional=frozen", "run.checkpoint_every=1", "training.engine=sequential"]
@@ -126,6 +130,67 @@ def test_where_nobody_is_left_the_run_ends_and_can_be_resumed(tmp_path):
     assert run.finished
     assert run.rounds["round"].tolist() == [1, 2, 3]
     assert run.uploads.groupby("round")["missed"].sum().tolist() == [0, 6, 0]
+
+
+def test_killed_right_after_a_checkpoint_no_newcomer_has_lost_its_number(tmp_path):
+    deployed, transport = deployment(here={0, 2, 3, 4, 5})
+    looks = iter(range(99))
+    transport.before_round = lambda: transport.here.add(1) if next(looks) == 2 else None  # of round 2
+    written = RunWriter.checkpoint
+
+    def killed(*given):
+        written(*given)
+        if transport.here == set(range(6)):
+            raise KeyboardInterrupt
+
+    with patch.object(RunWriter, "checkpoint", killed), pytest.raises(KeyboardInterrupt):
+        deployed.run(tmp_path / "run")
+    known = known_devices(tmp_path / "run")["devices"]
+    assert [device["name"] for device in known] == ["0", "2", "3", "4", "5", "1"]
+
+
+def test_a_run_that_died_before_it_had_begun_begins(tmp_path):
+    with patch("fedclade.runs.directory.write_machine", side_effect=KeyboardInterrupt):
+        deployed, _ = deployment()
+        with pytest.raises(KeyboardInterrupt):
+            deployed.run(tmp_path / "run")
+    (tmp_path / "run/devices.json").unlink()  # it may have died before this file, too
+    deployed, transport = deployment()
+    transport.register.remember(known_devices(tmp_path / "run"))
+    assert deployed.resume(tmp_path / "run").finished
+
+
+def test_devices_json_that_was_damaged_or_changed_is_told(tmp_path):
+    deployed, _ = deployment("run.rounds=1")
+    path = deployed.run(tmp_path / "run").folder / "devices.json"
+    path.write_text(path.read_text("utf-8").replace('"train_samples": ', '"train_samples": 1', 1), "utf-8")
+    with pytest.raises(UserError, match=r"devices\.json: damaged: does not match its checksum"):
+        known_devices(tmp_path / "run")
+
+
+def test_what_a_killed_process_left_of_a_line_is_cut_off_and_no_log_is_spoilt(tmp_path):
+    deployed, transport = deployment()
+    transport.faults = {(device, TRAIN, 2): "gone" for device in range(6)}
+    transport.before_round = lambda: transport.here.clear() if (TRAIN, 0, 2) in transport.seen else None
+    with pytest.raises(UserError, match="no device answered"):
+        deployed.run(tmp_path / "run")
+    for name in ("messages.jsonl", "latencies.csv"):
+        path = tmp_path / "run" / name
+        path.write_bytes(path.read_bytes() + path.read_bytes()[-30:-15])
+    transport = MadeUpTransport(deployed.config)
+    transport.gather(6, 1.0)
+    run = Deployment(deployed.config, transport, 300.0, 1.0).resume(tmp_path / "run")
+    assert sorted(read_latencies(run.folder / "latencies.csv")) == [1, 2, 3]
+    for line in (run.folder / "messages.jsonl").read_text("utf-8").splitlines():
+        json.loads(line)
+
+
+def test_a_full_disk_under_the_log_of_messages_is_one_line(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    (tmp_path / "messages.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UserError, match="No space left on device; make room, then go on with --resume"):
+        append(tmp_path / "messages.jsonl", "one\n")
 
 
 def test_where_a_policy_chooses_by_norms_everybody_uploads_and_some_count(tmp_path):

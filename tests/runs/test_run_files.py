@@ -31,7 +31,10 @@ from fedclade.runs.directory import (
     write_beside,
     write_json,
 )
+from fedclade.study.plan import locked
 from tiny_runs import fedclade, files, outcome, refusal, tiny, tiny_file
+
+DEAD = 2**22 + 1  # no process has such a number
 
 
 @pytest.fixture(scope="module")
@@ -208,9 +211,10 @@ def test_a_checkpoint_whose_method_kept_other_things_is_told_to_be_of_another_ve
 
 def test_killed_after_summary_json_resume_writes_report_html(finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
-    (run / "report.html").unlink()
+    (run / "report.html").rename(run / f".report.html.{DEAD}.new")  # killed as it wrote it
     assert fedclade("run", "--resume", run, "-q").code == 0
     assert (run / "report.html").is_file()
+    assert not list(run.glob(".*.new"))
     assert outcome(run) == outcome(finished)
 
 
@@ -311,13 +315,21 @@ def test_a_lost_run_db_is_told_to_be_lost(finished, tmp_path):
 
 
 def test_a_large_leftover_of_a_killed_process_is_removed_on_resume(interrupted, finished):
-    dead = 2**22 + 1  # no process has such a number
-    leftovers = [f".config.toml.{dead}.new", f"state/.state.json.{dead}.new", "state/round-000099.safetensors"]
+    leftovers = [f".config.toml.{DEAD}.new", f"state/.state.json.{DEAD}.new", "state/round-000099.safetensors"]
     for name in leftovers:
         (interrupted / name).write_bytes(bytes(3_000_000))
     resume(interrupted)
     assert not [name for name in leftovers if (interrupted / name).exists()]
     assert outcome(interrupted) == outcome(finished)
+
+
+def test_what_a_killed_comparison_left_half_written_is_removed_by_the_next(tmp_path):
+    leftovers = [tmp_path / f".report.html.{DEAD}.new", tmp_path / f"tables/.spread.csv.{DEAD}.new"]
+    for path in leftovers:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    with locked(tmp_path):
+        assert not any(path.exists() for path in leftovers)
 
 
 def test_what_another_process_is_writing_is_no_leftover(tmp_path):

@@ -234,7 +234,9 @@ class Register:
         return {"inputs": asdict(self.settled), "devices": [asdict(device) for device in self.devices]}
 
     def remember(self, known: dict[str, Any]) -> None:
-        """The inverse of ``to_json``: the devices keep their numbers."""
+        """The inverse of ``to_json``: the devices keep their numbers. Where nothing is known, nobody has come yet."""
+        if not known:
+            return
         inputs = known["inputs"]
         facts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in inputs.items()}
         self.inputs = Inputs(**facts)

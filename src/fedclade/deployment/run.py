@@ -5,10 +5,10 @@ run must know; ``messages.jsonl`` has every message; ``latencies.csv`` has what 
 simulation can repeat the decisions (see ``RecordedEdge``).
 """
 
-import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from fedclade.metrics.registry import find_metrics
 from fedclade.models._trained import ModelCard
 from fedclade.report.listener import Listener, Progress
 from fedclade.runs import REAL_DEVICES, Run, RunWriter, write_beside
+from fedclade.runs.directory import MACHINE, append, cut_unfinished_line, json_bytes, opened_json, sealed_json
 from fedclade.server import Server
 from fedclade.simulation import card_of, checked_for_resume, record_run, with_page
 
@@ -107,7 +108,8 @@ class Deployment:
         server, _ = self.server, self.metrics  # whatever is wrong with the config shows before a directory is made
         engine = "sequential" if self.config.training.engine == "sequential" else "workers"
         training = self.config.training.model_copy(update={"engine": engine, "workers": 1})  # as every device trains
-        writer = RunWriter.create(folder, self.config.model_copy(update={"training": training}))
+        config = self.config.model_copy(update={"training": training})
+        writer = RunWriter.create(folder, config, more={REAL_DEVICES: devices_json(self._transport)})
         return self._recorded(writer, server.initial_state(), listeners)
 
     def resume(self, folder: Path, listeners: Sequence[Listener] = ()) -> Run:
@@ -122,7 +124,7 @@ class Deployment:
 
     def _recorded(self, writer: RunWriter, state: State, listeners: Sequence[Listener]) -> Run:
         files = DeploymentFiles(writer.folder, self._transport)
-        return record_run(self, writer, state, [files, *listeners], lambda: False)
+        return record_run(self, writer, state, listeners, lambda: False, before=[files])
 
     def deliver(self, run: Run) -> int:
         """Send the devices that are there their models of a finished run; gives how many took theirs."""
@@ -134,14 +136,16 @@ class Deployment:
 
 
 class DeploymentFiles(Listener):
-    """Writes what only a run of real devices has."""
+    """Writes what only a run of real devices has: before a checkpoint is written, so that it knows all its devices."""
 
     def __init__(self, folder: Path, transport: Transport) -> None:
         self._folder, self._transport = folder, transport
 
     def began(self, state: State) -> None:
         """From now on messages are written to the directory."""
-        self._transport.log.open(self._folder / MESSAGES)
+        for name in (MESSAGES, LATENCIES):
+            cut_unfinished_line(self._folder / name)
+        self._transport.log.open(partial(append, self._folder / MESSAGES))
         self._write_devices()
 
     def round_ended(self, progress: Progress) -> None:
@@ -150,8 +154,22 @@ class DeploymentFiles(Listener):
         write_latencies(self._folder / LATENCIES, progress.record)
 
     def _write_devices(self) -> None:
-        known = json.dumps(self._transport.register.to_json(), indent=1)
-        write_beside(self._folder / REAL_DEVICES, known.encode())
+        write_beside(self._folder / REAL_DEVICES, devices_json(self._transport))
+
+
+def devices_json(transport: Transport) -> bytes:
+    """Who the devices are, with a checksum."""
+    return json_bytes(sealed_json(transport.register.to_json()))
+
+
+def known_devices(folder: Path) -> dict[str, Any]:
+    """Who the devices of a run are: what ``devices_json`` wrote, or nothing where a run died before it had begun."""
+    path = folder / REAL_DEVICES
+    if path.is_file():
+        return opened_json(path)
+    if (folder / MACHINE).is_file():
+        raise UserError(f"{folder}: not a run of real devices: it has no {REAL_DEVICES}")
+    return {}
 
 
 def write_latencies(path: Path, record: RoundRecord) -> None:
@@ -165,7 +183,8 @@ def write_latencies(path: Path, record: RoundRecord) -> None:
             "upload_seconds": links.upload_seconds,
         }
     )
-    frame.to_csv(path, mode="a", header=not path.exists(), index=False)
+    empty = not path.is_file() or path.stat().st_size == 0
+    append(path, frame.to_csv(header=empty, index=False))
 
 
 def read_latencies(path: Path) -> dict[int, tuple[Floats, Floats]]:

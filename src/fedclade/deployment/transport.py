@@ -16,9 +16,8 @@ one kind of these. Arrays are NumPy's, without objects.
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -96,15 +95,15 @@ class Transport(Protocol):
 
 
 class MessageLog:
-    """Every message sent and answered, one JSON object a line; kept in memory until there is a file."""
+    """Every message sent and answered, one JSON object a line; kept in memory until somebody writes them down."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._path: Path | None = None
+        self._append: Callable[[str], None] | None = None
 
-    def open(self, path: Path) -> None:
-        """Write to this file from now on, and what came before."""
-        self._path = path
+    def open(self, append: Callable[[str], None]) -> None:
+        """Let this function have every line from now on, and what came before."""
+        self._append = append
         self._write()
 
     def note(self, what: str, kind: str, **more: object) -> None:
@@ -113,7 +112,6 @@ class MessageLog:
         self._write()
 
     def _write(self) -> None:
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.writelines(self._lines)
+        if self._append is not None:
+            self._append("".join(self._lines))
             self._lines.clear()

@@ -10,6 +10,7 @@ import pandas as pd
 from fedclade.metrics import Metric
 from fedclade.metrics.registry import TABLES, table_title
 from fedclade.runs import write_beside
+from fedclade.runs.directory import TABLES_FOLDER
 from fedclade.study import Comparison, against, paired, spread
 from fedclade.study.verdict import FEW_SEEDS
 
@@ -106,7 +107,7 @@ def _difference(found: Row, metric: Metric) -> str:
 
 def write_tables(comparison: Comparison, out: Path) -> None:
     """``runs.csv``, ``tables/spread.csv``, ``tables/paired.csv`` in full precision; ``*.tex`` and ``*.md`` to set."""
-    folder = out / "tables"
+    folder = out / TABLES_FOLDER
     folder.mkdir(exist_ok=True)
     for path, frame in (
         (out / "runs.csv", comparison.frame),

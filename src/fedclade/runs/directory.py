@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -41,6 +42,7 @@ OWN_FILES = (
     "tensorboard/events.out.tfevents.*",
 )
 OWN_FOLDERS = (STATE, f"{MODELS}/best", MODELS, "tensorboard")
+TABLES_FOLDER = "tables"  # of a comparison
 
 Kind = Literal["run", "comparison"]
 _SEAL = "# sha256 of all above: "
@@ -50,10 +52,13 @@ _BESIDE = re.compile(r"\..+\.(\d+)\.new")
 # -------------------------------------------------------------------------------- whose a directory is
 
 
-def make_directory(folder: Path, config: Config, overwrite: bool = False) -> TextIO:
-    """Make a run's directory with its ``config.toml``, and lock it; gives the lock.
+def make_directory(
+    folder: Path, config: Config, overwrite: bool = False, more: Mapping[str, bytes] | None = None
+) -> TextIO:
+    """Make a run's directory with its ``config.toml`` and ``more`` files, and lock it; gives the lock.
 
-    An existing run is replaced only if ``overwrite``; a folder that is no run is never touched.
+    An existing run is replaced only if ``overwrite``; a folder that is no run is never touched. ``machine.json`` comes
+    last: where it is missing, a run died before it had begun.
     """
     with cannot("be made", folder):
         if folder.exists() and not folder.is_dir():
@@ -68,7 +73,8 @@ def make_directory(folder: Path, config: Config, overwrite: bool = False) -> Tex
             delete_own_files(folder)
         remove_leftovers(folder)
         write_mark(folder, "run")
-        write_beside(folder / CONFIG, sealed_text(configuration.to_toml(config)))
+        for name, content in {CONFIG: sealed_text(configuration.to_toml(config)), **(more or {})}.items():
+            write_beside(folder / name, content)
         write_machine(folder)
     except BaseException:
         lock.close()
@@ -184,7 +190,7 @@ def _sync_folder(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove half-written files of processes that are no more."""
-    for place in (folder, *(folder / name for name in OWN_FOLDERS)):
+    for place in (folder, *(folder / name for name in (*OWN_FOLDERS, TABLES_FOLDER))):
         with contextlib.suppress(OSError):
             for path in place.glob(".*.new"):
                 if (match := _BESIDE.fullmatch(path.name)) and not _is_running(int(match[1])):
@@ -201,9 +207,27 @@ def _is_running(process: int) -> bool:
     return process != os.getpid()  # nobody here is writing just now
 
 
+def append(path: Path, text: str) -> None:
+    """Add whole lines to a text file, which is made where it is missing."""
+    with cannot("be written", path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def cut_unfinished_line(path: Path) -> None:
+    """Cut off what a killed process or a full disk left of the last line of a text file."""
+    content = read_bytes(path) if path.is_file() else b""
+    if not content.endswith(b"\n") and content:
+        write_beside(path, content[: content.rfind(b"\n") + 1])
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
-    write_beside(path, json.dumps(value, indent=1).encode())
+    write_beside(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as JSON."""
+    return json.dumps(value, indent=1).encode()
 
 
 def read_bytes(path: Path) -> bytes:

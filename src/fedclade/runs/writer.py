@@ -93,9 +93,11 @@ class RunWriter:
             raise
 
     @classmethod
-    def create(cls, folder: Path, config: Config, overwrite: bool = False) -> "RunWriter":
-        """A new directory; an existing one is kept unless ``overwrite``."""
-        return cls(folder, make_directory(folder, config, overwrite))
+    def create(
+        cls, folder: Path, config: Config, overwrite: bool = False, more: Mapping[str, bytes] | None = None
+    ) -> "RunWriter":
+        """A new directory, with ``more`` files in it; an existing one is kept unless ``overwrite``."""
+        return cls(folder, make_directory(folder, config, overwrite, more))
 
     @classmethod
     def reopen(

@@ -10,7 +10,17 @@ from fedclade import config as configuration
 from fedclade.config import Config
 from fedclade.core.errors import UserError, cannot
 from fedclade.metrics.registry import find_metrics
-from fedclade.runs import Run, check_seal, differences, is_marked, sealed_text, take_lock, write_beside, write_mark
+from fedclade.runs import (
+    Run,
+    check_seal,
+    differences,
+    is_marked,
+    remove_leftovers,
+    sealed_text,
+    take_lock,
+    write_beside,
+    write_mark,
+)
 from fedclade.scheduling import find_policy, find_rule
 from fedclade.study.contenders import contenders, populations
 
@@ -136,6 +146,7 @@ def is_comparison(out: Path) -> bool:
 def locked(out: Path) -> Iterator[None]:
     """Nobody else writes into this comparison meanwhile."""
     with contextlib.closing(take_lock(out, "comparison")):
+        remove_leftovers(out)
         yield
 
 

@@ -15,7 +15,6 @@ The run config has fedclade's own fields as ``section.field`` (``flwr run … -c
 ================  =====================================================================================================
 """
 
-import json
 import os
 import threading
 import time
@@ -34,9 +33,9 @@ from fedclade.core.errors import UserError
 from fedclade.core.records import Event
 from fedclade.deployment.flower.federation import Federation
 from fedclade.deployment.register import Register
-from fedclade.deployment.run import Deployment
+from fedclade.deployment.run import Deployment, known_devices
 from fedclade.report.listener import Listener, Progress
-from fedclade.runs import REAL_DEVICES, Run, free_folder, read_config
+from fedclade.runs import Run, free_folder, read_config
 
 Setting: TypeAlias = bool | float | int | str
 TOLD = ("joined", "split", "stop", "reopen", "moved", "merge", "placed", "missed", "rejected", "incident")
@@ -78,7 +77,7 @@ def deploy(grid: Grid, settings: Mapping[str, Setting]) -> Run:
     config = read_config(resumed) if resumed else config_of(settings)
     federation = Federation(grid, config, int(_number(settings, "classes", 0)))
     if resumed:
-        federation.register.remember(_known_devices(resumed))
+        federation.register.remember(known_devices(resumed))
     wait_seconds = _number(settings, "wait-seconds", 300)
     wanted = int(_number(settings, "devices", 0)) or config.population.devices
     print(f"Waiting for {wanted} devices, {wait_seconds:g} s at most", flush=True)
@@ -118,14 +117,6 @@ def _number(settings: Mapping[str, Setting], name: str, otherwise: float) -> flo
 
 def _as_toml(value: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _known_devices(folder: Path) -> dict[str, object]:
-    try:
-        known: dict[str, object] = json.loads((folder / REAL_DEVICES).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"resume = {str(folder)!r}: not a run of real devices: {REAL_DEVICES}: {error}") from error
-    return known
 
 
 class Teller(Listener):
