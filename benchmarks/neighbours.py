@@ -1,12 +1,14 @@
-"""``python -m benchmarks.neighbours 10000 100000``: cuts by nearest neighbours, beside those of all pairs up to 10,000.
+"""``python -m benchmarks.neighbours 10000 100000``: cuts of very many devices, by sketches of their updates.
 
-Sketches of 1,024 numbers of devices in two groups. Each cut is made in a process of its own, so that its peak memory is
-its own.
+Sketches of 1,024 numbers of devices in two groups. ``minmax`` is exact, of all pairs, a block at a time. ``average``
+linkage is that of all pairs up to ``norm_thresholds.pairs_up_to`` devices, and of 2,000 of them beyond, whose sides the
+others join; up to there both are shown. Each cut is made in a process of its own, so that its peak memory is its own.
 """
 
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
@@ -14,14 +16,19 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.machine import machine_facts, markdown
 from benchmarks.server import GIBIBYTE, peak_bytes, timed
 from fedclade.clustering import bipartition
-from fedclade.clustering.neighbours import bipartition_by_neighbours, directions, extremes
+from fedclade.clustering.neighbours import bipartition_by_some, directions
+from fedclade.clustering.spanning import Pairs
 from fedclade.config import NormThresholdsConfig
 from fedclade.core.arrays import Bools, Singles
 from fedclade.core.updates import cosine_similarity
 
 WIDTH, GROUPS = 1024, (0.7, 0.3)
 RULE = NormThresholdsConfig()
-KINDS = ("minmax", "average")
+CUTS = {
+    "minmax, all pairs": lambda sketches: Pairs(sketches).cut(2),
+    "average, all pairs": lambda sketches: bipartition(cosine_similarity(sketches), "average", 2),
+    "average, of 2,000": lambda sketches: bipartition_by_some(directions(sketches), "average", 2, RULE.neighbours),
+}
 
 
 def planted(devices: int) -> tuple[Singles, Bools]:
@@ -34,36 +41,36 @@ def planted(devices: int) -> tuple[Singles, Bools]:
     return sketches, second
 
 
-def measured(devices: int, method: str, exact: bool) -> dict[str, object]:
-    """One cut, and what is said of it."""
+def measured(devices: int, name: str) -> dict[str, object]:
+    """One cut."""
     sketches, second = planted(devices)
-    if exact:
-        seconds, side = timed(lambda: bipartition(cosine_similarity(sketches), method, 2))
-        told = 0.0
-    else:
-        unit = directions(sketches)
-        seconds, side = timed(bipartition_by_neighbours, unit, method, 2, RULE.neighbours)
-        told, _ = timed(extremes, unit, second if side is None else side)
+    processor = time.process_time()
+    seconds, side = timed(CUTS[name], sketches)
     right = 0.0 if side is None else float(adjusted_rand_score(second, side))
-    return {"cut": seconds, "told": told, "peak": peak_bytes(), "right": right}
+    return {
+        "seconds": seconds,
+        "processor": time.process_time() - processor,
+        "peak": peak_bytes(),
+        "right": right,
+    }
 
 
 def main() -> None:
     if sys.argv[1] == "one":
-        print(json.dumps(measured(int(sys.argv[2]), sys.argv[3], sys.argv[4] == "pairs")))
+        print(json.dumps(measured(int(sys.argv[2]), sys.argv[3])))
         return
     lines = []
     for devices in map(int, sys.argv[1:]):
-        for how in ("pairs", "neighbours") if devices <= RULE.pairs_up_to else ("neighbours",):
-            for method in KINDS:
-                command = [sys.executable, "-m", "benchmarks.neighbours", "one", str(devices), method, how]
-                one = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-                seconds = f"{one['cut']:.1f}", f"{one['told']:.1f}" if how == "neighbours" else "–"
-                lines.append(
-                    [f"{devices:,}", how, method, *seconds, f"{one['peak'] / GIBIBYTE:.2f}", f"{one['right']:.3f}"]
-                )
+        for name in CUTS:
+            if name == "average, all pairs" and devices > RULE.pairs_up_to:
+                continue
+            command = [sys.executable, "-m", "benchmarks.neighbours", "one", str(devices), name]
+            one = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+            numbers = f"{one['seconds']:.1f}", f"{one['processor']:.1f}", f"{one['peak'] / GIBIBYTE:.2f}"
+            lines.append([f"{devices:,}", name, *numbers, f"{one['right']:.3f}"])
+            print(lines[-1], flush=True)
     print(machine_facts())
-    print(markdown(["devices", "by", "cut", "cut, s", "its facts, s", "peak GiB", "ARI"], lines))
+    print(markdown(["devices", "cut", "s", "processor s", "peak GiB", "ARI"], lines))
 
 
 if __name__ == "__main__":

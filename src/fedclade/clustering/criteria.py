@@ -64,6 +64,11 @@ class CutFacts:
 
 def cut_facts(similarity: Singles, side: Bools, updates: Singles | None = None, gamma: Gamma = "off") -> CutFacts:
     """Measure a cut; where γ is estimated, from the updates of the devices."""
+    return facts_of(*extremes(similarity, side), side, updates, gamma)
+
+
+def extremes(similarity: Singles, side: Bools) -> tuple[float, float]:
+    """The smallest similarity within a child of a cut, and the largest across it."""
     children = np.flatnonzero(side), np.flatnonzero(~side)
     cross = float(max(similarity[member, children[1]].max() for member in children[0]))  # line by line: K² is large
     within = float(
@@ -73,7 +78,7 @@ def cut_facts(similarity: Singles, side: Bools, updates: Singles | None = None, 
             for position, member in enumerate(child)
         )
     )
-    return facts_of(within, cross, side, updates, gamma)
+    return within, cross
 
 
 def facts_of(within: float, cross: float, side: Bools, updates: Singles | None, gamma: Gamma) -> CutFacts:

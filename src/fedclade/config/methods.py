@@ -36,10 +36,12 @@ class NormThresholdsConfig(Section):
     pairs_up_to: int = Field(
         10_000,
         ge=1,
-        description="clusters of up to so many devices are cut by the cosines of all pairs of updates; larger ones by "
-        "nearest neighbours among the updates' sketches",
+        description="clusters of up to so many devices are cut by their updates, larger ones by sketches of these; "
+        "average and complete linkage are then made of 2,000 devices, whose sides the others join",
     )
-    neighbours: int = Field(10, ge=1, le=1000, description="nearest neighbours of each device that count there")
+    neighbours: int = Field(
+        10, ge=1, le=1000, description="nearest neighbours among these 2,000 by which each of the others joins a side"
+    )
 
 
 class CrossEvaluationConfig(Section):

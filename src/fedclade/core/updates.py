@@ -44,6 +44,10 @@ class Updates(Protocol):
         """All pairwise cosines: K × K."""
         ...
 
+    def compared(self, devices: Ints) -> Singles:
+        """What cosines are made of, one row each: the updates, or sketches where there is no room for so many."""
+        ...
+
     def sums(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
         """Σ weight_k Δw_k over the devices of each group, one row a group."""
         ...
@@ -159,6 +163,10 @@ class HeldUpdates:
     def cosines(self, devices: Ints) -> Singles:
         """All pairwise cosines."""
         return cosine_similarity(self.rows(devices))
+
+    def compared(self, devices: Ints) -> Singles:
+        """The updates."""
+        return self.rows(devices)
 
     def sums(self, devices: Ints, group: Ints, weights: Floats, groups: int) -> Singles:
         """Σ weight_k Δw_k over the devices of each group.

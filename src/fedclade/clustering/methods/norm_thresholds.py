@@ -8,12 +8,14 @@ model and data set.
 import numpy as np
 
 from fedclade.clustering.bipartition import bipartition
-from fedclade.clustering.criteria import cut_facts, enough_heard, facts_of, gamma_test, judge
+from fedclade.clustering.criteria import enough_heard, extremes, facts_of, gamma_test, judge
 from fedclade.clustering.grouping import placed_by_loss
 from fedclade.clustering.method import BaseMethod, Decisions, NewSplit, Norms
-from fedclade.clustering.neighbours import bipartition_by_neighbours, directions, extremes
-from fedclade.clustering.recent import cluster_norms, completed, known_updates, recent, similarity
-from fedclade.core.arrays import Ints
+from fedclade.clustering.neighbours import bipartition_by_some, directions
+from fedclade.clustering.recent import cluster_norms, completed, known_updates, recent, trust
+from fedclade.clustering.similarity import discounted
+from fedclade.clustering.spanning import Pairs
+from fedclade.core.arrays import Bools, Floats, Ints, Singles
 from fedclade.core.errors import UserError
 from fedclade.core.state import State
 from fedclade.core.tree import Node
@@ -21,7 +23,7 @@ from fedclade.core.updates import cosine_similarity
 from fedclade.fleet.fleet import Arrival, Fleet, Respondents
 from fedclade.scheduling.planner import heard_in_full
 
-SHOWN = 200  # devices of a cut by neighbours whose similarities are recorded
+SHOWN = 500  # devices of a cut whose similarities are recorded
 
 
 class NormThresholds(BaseMethod):
@@ -61,42 +63,48 @@ class NormThresholds(BaseMethod):
         )
 
     def _cut(self, state: State, arrival: Arrival, name: str) -> NewSplit | None:
-        """Lines 20 to 24: cut the members whose updates are young enough; None if no cut is possible or right."""
+        """Lines 20 to 24: cut the members whose updates are young enough; None if no cut is possible or right.
+
+        Of very many it is made by what is remembered of each update, which for so many is a sketch.
+        """
         clustering, settings = self.config.clustering, self.config.norm_thresholds
         devices = recent(state, state.tree.members(name), clustering)
-        if len(devices) > settings.pairs_up_to:
-            return self._cut_of_many(state, name, devices)
-        likeness = similarity(state, arrival, devices, clustering)
-        side = bipartition(likeness, settings.bipartition, clustering.min_cluster_size)
-        if side is None:
+        many = len(devices) > settings.pairs_up_to
+        known, trusted = (
+            state.memory if many else known_updates(state, arrival, devices),
+            trust(state, devices, clustering),
+        )
+        found = self._found(known.compared(devices), trusted, many)
+        if found is None:
             return None
-        updates = known_updates(state, arrival, devices).rows(devices) if settings.gamma == "estimated" else None
-        facts = cut_facts(likeness, side, updates, settings.gamma)
-        if not gamma_test(facts):
-            return None
-        evidence = {"by": "similarity", **facts.evidence()}
-        return NewSplit(name, completed(state, name, devices, side), evidence, (devices, likeness))
-
-    def _cut_of_many(self, state: State, name: str, devices: Ints) -> NewSplit | None:
-        """The same by what is remembered of each update, which for so many is a sketch, and by nearest neighbours."""
-        clustering, settings = self.config.clustering, self.config.norm_thresholds
-        if clustering.age_discount < 1:
-            raise UserError(
-                f"clustering.age_discount = {clustering.age_discount:g}: old updates cannot count for less in clusters "
-                f"of more than norm_thresholds.pairs_up_to = {settings.pairs_up_to} devices; set it to 1"
-            )
-        updates = state.memory.rows(devices)
-        unit = directions(updates)
-        side = bipartition_by_neighbours(unit, settings.bipartition, clustering.min_cluster_size, settings.neighbours)
-        if side is None:
-            return None
-        facts = facts_of(*extremes(unit, side), side, updates, settings.gamma)
+        side, extremes = found
+        updates = known.rows(devices) if settings.gamma == "estimated" else None
+        facts = facts_of(*extremes, side, updates, settings.gamma)
         if not gamma_test(facts):
             return None
         some = np.linspace(0, len(devices) - 1, min(SHOWN, len(devices))).astype(np.int64)
-        evidence = {"by": "neighbours", **facts.evidence()}
-        shown = devices[some], cosine_similarity(updates[some])
-        return NewSplit(name, completed(state, name, devices, side), evidence, shown)
+        shown = devices[some], discounted(known.cosines(devices[some]), trusted[some])
+        return NewSplit(name, completed(state, name, devices, side), {"by": "similarity", **facts.evidence()}, shown)
+
+    def _found(self, updates: Singles, trusted: Floats, many: bool) -> tuple[Bools, tuple[float, float]] | None:
+        """A cut, the smallest similarity within its children and the largest across; None if none is possible."""
+        least, settings = self.config.clustering.min_cluster_size, self.config.norm_thresholds
+        pairs = Pairs(updates, trusted)
+        if settings.bipartition == "minmax":
+            side = pairs.cut(least)
+        elif not many:
+            likeness = discounted(cosine_similarity(updates), trusted)
+            side = bipartition(likeness, settings.bipartition, least)
+            return None if side is None else (side, extremes(likeness, side))
+        elif self.config.clustering.age_discount == 1:
+            side = bipartition_by_some(directions(updates), settings.bipartition, least, settings.neighbours)
+        else:
+            raise UserError(
+                f"clustering.age_discount = {self.config.clustering.age_discount:g}: old updates cannot count for less "
+                f"in clusters of more than norm_thresholds.pairs_up_to = {settings.pairs_up_to} devices; set it to 1, "
+                'or norm_thresholds.bipartition = "minmax"'
+            )
+        return None if side is None else (side, pairs.extremes(side))
 
 
 METHOD = NormThresholds

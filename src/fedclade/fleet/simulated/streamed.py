@@ -122,9 +122,13 @@ class StreamedUpdates:
         return np.asarray(self._norms[self._places(devices)])
 
     def cosines(self, devices: Ints) -> Singles:
-        """All pairwise cosines; of more devices than there is room for, by their sketches."""
+        """All pairwise cosines."""
+        return cosine_similarity(self.compared(devices))
+
+    def compared(self, devices: Ints) -> Singles:
+        """The updates, trained again; of more devices than there is room for, their sketches."""
         fits = len(devices) * self.width * 4 <= self._most_bytes
-        return cosine_similarity(self.rows(devices) if fits else self._sketches[self._places(devices)])
+        return self.rows(devices) if fits else self._sketches[self._places(devices)]
 
     def sketched(self, signs: Singles, width: int) -> HeldUpdates:
         """The sketches made in passing."""
