@@ -21,8 +21,10 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedclade import open_run
 from fedclade.core.errors import UserError
+from fedclade.deployment.flower.ask_nursery import FOLDER, NAME
 from fedclade.deployment.flower.credentials import main, make_credentials
 from fedclade.deployment.flower.demo import APP, DEMO, QUIET, LocalFederation, end, free_port, listens, tool, write_app
+from fedclade.deployment.flower.nursery import FORKS, write_programs
 from fedclade.deployment.flower.server_app import OWN, config_of
 from tiny_runs import executable, refusal
 
@@ -112,7 +114,25 @@ def test_the_demo_runs_and_leaves_nothing_behind(tmp_path):
 
 
 @contextlib.contextmanager
-def readme(folder: Path, block: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def warm(folder: Path) -> Iterator[dict[str, str]]:
+    """An environment in which Flower's programs are forked by a nursery, and need not import everything anew."""
+    if not FORKS:
+        yield ENVIRONMENT
+        return
+    path = f"{write_programs(folder / 'programs')}:{ENVIRONMENT['PATH']}"
+    environment = {**ENVIRONMENT, "PATH": path, FOLDER: str(folder), NAME: "nursery"}
+    command = [sys.executable, "-P", "-m", "fedclade.deployment.flower.nursery"]
+    nursery = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        yield environment
+    finally:
+        end([nursery])
+
+
+@contextlib.contextmanager
+def readme(
+    folder: Path, block: int, environment: dict[str, str] = ENVIRONMENT
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The commands of a block with two nodes in place of four, one round, and free ports; and the server's address."""
     blocks = re.findall(r"^```sh\n(.*?)^```", (EXAMPLE / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     port = str(free_port())
@@ -123,7 +143,7 @@ def readme(folder: Path, block: int) -> Iterator[tuple[subprocess.Popen[bytes], 
         shell = subprocess.Popen(
             ["bash", "-c", script],
             cwd=folder / "app",
-            env={**ENVIRONMENT, "FLWR_HOME": str(folder / "home")},
+            env={**environment, "FLWR_HOME": str(folder / "home")},
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -148,11 +168,13 @@ def test_the_commands_of_the_examples_readme_work_on_one_machine(tmp_path):
         check_readme_run(tmp_path, shell)
 
 
-def check_that_a_registered_node_cannot_take_anothers_name(folder: Path, address: str) -> None:
+def check_that_a_registered_node_cannot_take_anothers_name(
+    folder: Path, address: str, environment: dict[str, str]
+) -> None:
     """Node 2 has a key of its own that the server knows, and says that its name is that of device 0."""
     app, known = folder / "app", json.loads((folder / "app/runs/deployed/devices.json").read_text("utf-8"))
     assert len({device["key"] for device in known["devices"]} - {""}) == 2
-    environment = {**ENVIRONMENT, "FLWR_HOME": str(folder / "home")}
+    environment = {**environment, "FLWR_HOME": str(folder / "home")}
     flwr = {"cwd": app, "env": environment, "capture_output": True, "text": True, "timeout": PATIENCE_SECONDS}
     register = [tool("flwr"), "supernode", "register", "credentials/node-2.pub", "tls"]
     assert subprocess.run(register, **flwr).returncode == 0
@@ -178,7 +200,7 @@ def check_that_a_registered_node_cannot_take_anothers_name(folder: Path, address
 
 @pytest.mark.slow
 def test_the_commands_of_the_examples_readme_work_over_tls_where_strangers_and_impostors_are_refused(tmp_path):
-    with readme(tmp_path, 1) as (shell, address):
+    with warm(tmp_path) as environment, readme(tmp_path, 1, environment) as (shell, address):
         key = make_credentials(tmp_path / "strange", "127.0.0.1", 1).node_key(0)
         until = time.monotonic() + PATIENCE_SECONDS
         while not listens(address):
@@ -193,11 +215,11 @@ def test_the_commands_of_the_examples_readme_work_over_tls_where_strangers_and_i
             "plain HTTP": ["--insecure", "--max-retries", "1"],
         }
         words = [tool("flower-supernode"), "--superlink", address, "--node-config", "partition-id=2 num-partitions=4"]
-        environment = {**ENVIRONMENT, "FLWR_HOME": str(tmp_path / "strange")}
+        strange = {**environment, "FLWR_HOME": str(tmp_path / "strange")}
         for who, options in strangers.items():
             with (tmp_path / "refused.txt").open("w") as log:
                 command = [*words, "--port", str(free_port()), *options]
-                stranger = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+                stranger = subprocess.Popen(command, env=strange, stdout=log, stderr=log, start_new_session=True)
                 try:
                     code = stranger.wait(PATIENCE_SECONDS)
                 finally:
@@ -206,4 +228,4 @@ def test_the_commands_of_the_examples_readme_work_over_tls_where_strangers_and_i
             assert code != 0, who
             assert "Failed to initialize the connection to the SuperLink" in said, who
         check_readme_run(tmp_path, shell)
-        check_that_a_registered_node_cannot_take_anothers_name(tmp_path, address)
+        check_that_a_registered_node_cannot_take_anothers_name(tmp_path, address, environment)

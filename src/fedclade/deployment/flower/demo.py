@@ -15,7 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from fedclade.core.errors import UserError
+from fedclade.deployment.flower.ask_nursery import FOLDER, NAME
 from fedclade.deployment.flower.credentials import Credentials, make_credentials
+from fedclade.deployment.flower.nursery import FORKS, write_programs
 from fedclade.runs import free_folder
 
 START_SECONDS = 60.0
@@ -107,7 +109,7 @@ class LocalFederation:
         if credentials is None:
             refuse_strangers(host)
         self.folder, self.host, self._credentials = folder, host, credentials
-        self.port = free_port()
+        self.port, self._programs = free_port(), folder / "programs"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._commands: list[subprocess.Popen[str]] = []
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +122,10 @@ class LocalFederation:
 
     def start_superlink(self) -> subprocess.Popen[bytes]:
         """Start it and wait until it listens."""
-        words = ["flower-superlink", "--disable-runtime-dependency-installation", "--host", self.host]
+        if FORKS:
+            write_programs(self._programs)
+            self._start("nursery", [sys.executable, "-P", "-m", "fedclade.deployment.flower.nursery"])
+        words = [tool("flower-superlink"), "--disable-runtime-dependency-installation", "--host", self.host]
         words += ["--port", str(self.port)]
         if self._credentials is None:
             words += ["--insecure"]
@@ -136,7 +141,7 @@ class LocalFederation:
 
     def start_node(self, name: str, node_config: str, key: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a SuperNode; with TLS its private key authenticates it."""
-        words = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
+        words = [tool("flower-supernode"), "--superlink", self.address, "--port", str(free_port())]
         words += ["--node-config", node_config]
         if self._credentials is None:
             words += ["--insecure"]
@@ -203,7 +208,7 @@ class LocalFederation:
     def _start(self, name: str, words: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [tool(words[0]), *words[1:]],
+                words,
                 env=self._environment(name),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -218,8 +223,9 @@ class LocalFederation:
         """Each its own FLWR_HOME: several that install an app into one at the same time get in each other's way."""
         home = self.folder / "flower" / name
         home.mkdir(parents=True, exist_ok=True)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        path = os.pathsep.join([str(self._programs), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         changed = {"PATH": path, "FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5"}
+        changed |= {FOLDER: str(self.folder), NAME: "nursery"}
         return {**os.environ, **QUIET, **changed}
 
 
