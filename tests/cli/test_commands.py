@@ -79,6 +79,11 @@ def test_without_a_command_the_help_lists_them():
         ("run tiny.toml --set population.samples=3", "3 images serve at most 0 devices"),
         ("run tiny.toml --set population.source=femnist --set population.root=none", "found no femnist"),
         ("show-run nothing", "nothing: no run here (config.toml is missing)"),
+        ("plan tiny.toml --set edge.trace=/dev/zero", 'edge.trace = "/dev/zero": must be a file'),
+        ("convert-fedscale /dev/zero --out mine.csv", "/dev/zero: must be a file"),
+        ("convert-fedscale tiny.toml --out tiny.toml/x", "must be JSON"),
+        (f"show {'x' * 300}", "File name too long"),
+        (f"run --resume {'x' * 300}", "File name too long"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_is_wrong_and_leaves_nothing_behind(words, complaint, here):

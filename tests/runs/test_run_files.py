@@ -394,6 +394,10 @@ def test_trouble_of_the_machine_anywhere_is_one_line(monkeypatch, finished):
     assert refusal("report", finished).startswith("fedclade: /somewhere/report.html: No space left on device")
 
 
+def test_a_folder_that_cannot_be_made_is_one_line(finished):
+    assert refusal("figures", finished, "--out", finished / "run.db") == f"fedclade: {finished}/run.db: File exists"
+
+
 def test_json_that_is_nested_too_deeply_is_damage(finished, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "manifest.json").write_text("[" * 100_000)

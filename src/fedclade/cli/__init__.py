@@ -75,8 +75,10 @@ def main() -> None:
         print(f"fedclade: {UserError(f'this machine has too little memory for that: {error}')}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in MACHINE_TROUBLE:
+        if error.errno not in MACHINE_TROUBLE and error.filename is None:
             raise
+        if "--traceback" in words:
+            traceback.print_exception(error)
         where = f"{error.filename}: " if error.filename else ""
         print(f"fedclade: {UserError(where + in_words(error))}", file=sys.stderr)
         sys.exit(2)
