@@ -6,8 +6,10 @@ Each command is a function in a file of its own, which imports torch, pandas and
 import sys
 import traceback
 import warnings
+from functools import cache
 from typing import Annotated
 
+import click
 import typer
 
 from fedclade import __version__
@@ -57,13 +59,19 @@ for command in (
 app.command("place", hidden=True)(assign.assign)  # the former name of assign
 
 
+@cache
+def _commands() -> click.Command:
+    """All of them, made once: a process may be asked for several."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """The entry point: user errors become one line and exit code 2."""
     words = sys.argv[1:] or ["--help"]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            sys.exit(typer.main.get_command(app).main(words, "fedclade", standalone_mode=False) or 0)
+            sys.exit(_commands().main(words, "fedclade", standalone_mode=False) or 0)
     except UserError as error:
         if error.__cause__ is not None and "--traceback" in words:
             traceback.print_exception(error.__cause__)
