@@ -10,6 +10,7 @@ every size, and sizes that are there are not run again. A run in ``--runs`` that
 import argparse
 import json
 import math
+import resource
 import signal
 import subprocess
 import sys
@@ -54,7 +55,8 @@ def measured(wanted: argparse.Namespace, devices: int, runs: Path) -> dict[str, 
     run, known = runs / f"{devices}-seed-{seed}", runs / f"{devices}-seed-{seed}.json"
     words = [word for each in [*settings(devices, rounds, seed), *wanted.set] for word in ("--set", each)]
     how = ["--resume", str(run)] if run.exists() else ["quickstart", "--out", str(run), *words]
-    peak = json.loads(known.read_text())["peak_bytes"] if known.exists() else 0
+    before = json.loads(known.read_text()) if known.exists() else {}
+    peak, processor = before.get("peak_bytes", 0), before.get("processor_seconds", 0.0) - processor_of_children()
     begun, asked = time.monotonic(), False
     with subprocess.Popen([sys.executable, "-m", "fedclade", "run", *how], stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
@@ -63,7 +65,8 @@ def measured(wanted: argparse.Namespace, devices: int, runs: Path) -> dict[str, 
                 process.send_signal(signal.SIGINT)
                 asked = True
             time.sleep(POLL_SECONDS)
-    known.write_text(json.dumps({"peak_bytes": peak}))
+    processor += processor_of_children()
+    known.write_text(json.dumps({"peak_bytes": peak, "processor_seconds": processor}))
     if process.returncode and asked:
         return None
     if process.returncode:
@@ -77,6 +80,7 @@ def measured(wanted: argparse.Namespace, devices: int, runs: Path) -> dict[str, 
         "seed": seed,
         "seconds": summary["wall_seconds"],
         "seconds_a_round": float(summary["wall_seconds"]) / int(summary["rounds"]),
+        "processor_seconds": processor,
         "server_share": own,
         "peak_bytes": peak,
         "disk_bytes": sum(sizes.values()),
@@ -87,6 +91,12 @@ def measured(wanted: argparse.Namespace, devices: int, runs: Path) -> dict[str, 
         "accuracy_mean": summary["accuracy_mean"],
         "accuracy_error": summary["accuracy_error"],
     }
+
+
+def processor_of_children() -> float:
+    """Seconds that all processes took that this one started and that have ended, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def small_group_found(leaf_of: list[str], count: int) -> float:
@@ -102,6 +112,7 @@ def table(rows: list[dict[str, object]]) -> str:
     heads = [
         "devices",
         "s a round",
+        "processor s a round",
         "server's share",
         "peak memory",
         "bytes a device",
@@ -119,6 +130,7 @@ def table(rows: list[dict[str, object]]) -> str:
             [
                 f"{row['devices']:,}",
                 f"{row['seconds_a_round']:.2f}",
+                f"{float(row['processor_seconds']) / int(row['rounds']):.2f}",
                 f"{100 * float(row['server_share']):.0f} %",
                 f"{int(row['peak_bytes']) / 2**30:.2f} GiB",
                 each,
@@ -132,8 +144,9 @@ def table(rows: list[dict[str, object]]) -> str:
     text = markdown(heads, lines)
     large = [row for row in rows if int(row["devices"]) >= 1_000]
     if len(large) > 1:
-        logs = np.log([[float(row["devices"]), float(row["seconds_a_round"])] for row in large])
-        text += f"\n\nFrom 1,000 devices on, seconds a round grow as K^{np.polyfit(logs[:, 0], logs[:, 1], 1)[0]:.2f}."
+        logs = np.log([[float(row["devices"]), float(row["processor_seconds"])] for row in large])
+        exponent = np.polyfit(logs[:, 0], logs[:, 1], 1)[0]
+        text += f"\n\nFrom 1,000 devices on, processor seconds a round grow as K^{exponent:.2f}."
     return text
 
 

@@ -222,7 +222,7 @@ def run(options: Options) -> Report:
     last = results[-1]
     goals = [
         Goal(f"a round's server work of {last['devices']:,} devices", 60, last["step_seconds"], " s", at_most=True),
-        Goal("its memory", 4, last["step_peak_bytes"] / GIBIBYTE, " GiB", at_most=True),
+        Goal("its memory", 1.43, last["step_peak_bytes"] / GIBIBYTE, " GiB", at_most=True),
     ]
     return Report({"parameters": PARAMETERS, "pairs": pairs, "quick": options.quick}, results, text, goals)
 

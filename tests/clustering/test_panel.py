@@ -114,6 +114,7 @@ def test_a_cluster_that_a_larger_one_s_model_fits_no_worse_was_torn_from_it():
     assert merge == Merge("0.2", "0.0", {"gain": pytest.approx(0.01), "asked": 2})
     asked["0.2"] = asked["0.2"][:0]  # nobody of it was heard
     assert torn(tree, models, asked, told) is None
+    assert torn(tree, models, dict.fromkeys(asked, asked["0.2"]), told) is None
 
 
 @pytest.mark.parametrize("ill_fitted", [True, False])

@@ -56,6 +56,8 @@ def torn(tree: Tree, models: Mapping[str, Singles], asked: Mapping[str, Ints], t
     What the own model has learnt of the images it was trained on does not count: the devices look at held-out ones.
     """
     names = [name for name, devices in asked.items() if len(devices)]
+    if len(names) < 2:
+        return None
     found = misfits(stack(models, names), np.concatenate([asked[name] for name in names]), talk, "validation")
     own = np.repeat(np.arange(len(names)), [len(asked[name]) for name in names])
     told, sizes = np.isfinite(found).all(axis=1), np.array([len(tree.nodes[name].devices) for name in names])
