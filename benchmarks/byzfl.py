@@ -11,7 +11,7 @@ from collections.abc import Callable
 import byzfl
 import numpy as np
 
-from benchmarks.attacks import outcome
+from benchmarks.attacks import POPULATIONS, outcome
 from benchmarks.machine import markdown
 from fedclade.core.arrays import Singles
 from fedclade.data.poison import hostile_devices
@@ -46,10 +46,11 @@ def spoil_of(attack: Callable[[Singles], Singles]) -> Spoil:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.byzfl", description=__doc__)
     parser.add_argument("--attacks", nargs="+", default=list(THEIRS), choices=THEIRS)
+    parser.add_argument("--population", default="3 groups", choices=POPULATIONS)
     parser.add_argument("--seed", type=int, default=1)
     words = parser.parse_args()
-    seed = f"run.seed={words.seed}"
-    accuracy, _, experiment = outcome([seed])
+    common = [f"run.seed={words.seed}", *POPULATIONS[words.population]]
+    accuracy, _, experiment = outcome(common)
     hostile = hostile_devices(experiment.config.attack, len(accuracy), words.seed)
     before = np.delete(accuracy, hostile)
     print(markdown(("attack", "mean", "against none", "worst", "against none"), []), flush=True)
@@ -57,7 +58,7 @@ def main() -> None:
     for name in words.attacks:
         for lies in (False, True):
             attacks.SPOILS = {**ours, PLAYED_AS: spoil_of(THEIRS[name]())}
-            accuracy, _, _ = outcome([seed, f"attack.kind={PLAYED_AS}", f"attack.lies={str(lies).lower()}"])
+            accuracy, _, _ = outcome([*common, f"attack.kind={PLAYED_AS}", f"attack.lies={str(lies).lower()}"])
             after = np.delete(accuracy, hostile)
             pairs = (after.mean(), before.mean()), (after.min(), before.min())
             told = [text for now, then in pairs for text in (f"{100 * now:.1f} %", f"{100 * (now - then):+.1f}")]

@@ -169,6 +169,14 @@ def test_the_slowest_device_that_is_believed_cannot_exceed_the_cap_of_the_deadli
     assert "NaN" not in (run.folder / "summary.json").read_text("utf-8")
 
 
+def test_a_node_that_comes_again_and_again_under_new_names_is_refused_from_some_number_on():
+    register = Register(LIMITS.model_copy(update={"devices_max": 3}))
+    for name in ("a", "b", "c", "a"):
+        register.seat(*description(name=name))
+    with pytest.raises(UserError, match=r"there are 3 devices, and deployment\.devices_max is no more"):
+        register.seat(*description(name="d"))
+
+
 def test_most_devices_say_what_the_data_looks_like_not_whoever_sorts_first_by_name(tmp_path):
     run = run_with(says(name="0000", shape=[3, 9, 9], mean=[0.0], std=[9.0]), 1, tmp_path)
     assert (run.summary["devices"], run.summary["uploads"]) == (6, 6)

@@ -10,7 +10,7 @@ from fedclade.scheduling import plan_timeline
 
 
 def edge_of(*latencies: tuple[float, float], subchannels: int = 2, grace: float = 10.0) -> MeasuredEdge:
-    edge = MeasuredEdge(subchannels, model_bits=800.0, grace_seconds=grace, cap_seconds=1000.0)
+    edge = MeasuredEdge(subchannels, model_bits=800.0, grace_seconds=grace, cap_seconds=1000.0, slowest=10.0)
     for compute, upload in latencies:
         edge.admit(compute, upload)
     edge.present[:] = True
@@ -50,6 +50,14 @@ def test_who_was_late_is_given_more_time():
     assert edge.allowed_seconds(np.arange(1)) == pytest.approx(10 + 3 * 30)
     edge.overdue(0, 5.0)
     assert edge.allowed_seconds(np.arange(1)) == pytest.approx(10 + 3 * 30)
+
+
+def test_who_never_answers_is_waited_for_as_the_slowest_that_is_believed_however_often():
+    edge = edge_of(*[(1.0, 0.5)] * 4)
+    for _ in range(9):
+        edge.overdue(3, edge.allowed_seconds(np.arange(4)))
+    assert edge.allowed_seconds(np.arange(4)) == pytest.approx(10 + 3 * (10 * 1.0 + 0.5))
+    assert edge.observe(1).compute_seconds[3] > 10  # what is planned with is what was seen
 
 
 def test_a_recorded_round_is_played_back_and_the_last_one_goes_on():

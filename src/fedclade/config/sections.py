@@ -695,6 +695,10 @@ class DeploymentConfig(Section):
     samples_max: int = Field(
         10_000_000, ge=1, le=10**9, description="a device that says it has more samples may not take part"
     )
+    slowest_over_median: float = Field(
+        10.0, ge=1, le=1e9, description="no device is expected to take longer than so many times what the median does"
+    )
+    devices_max: int = Field(10_000, ge=1, le=10**7, description="further devices, by name, may not take part")
     samples_over_median: float = Field(
         10.0, ge=1, le=1e9, description="a device's samples count for at most so many times the median device's"
     )

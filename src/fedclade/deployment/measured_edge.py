@@ -18,11 +18,17 @@ TOLERANCE = 3.0  # a round may take so many times as long as expected before tho
 
 
 class MeasuredEdge:
-    """An Edge whose numbers come from the devices. Nothing is expected to last longer than ``cap_seconds``."""
+    """An Edge whose numbers come from the devices.
 
-    def __init__(self, subchannels: int, model_bits: float, grace_seconds: float, cap_seconds: float) -> None:
+    Nothing is expected to last longer than ``cap_seconds``, and no device is waited for as if it took longer than
+    ``slowest`` times the median device.
+    """
+
+    def __init__(
+        self, subchannels: int, model_bits: float, grace_seconds: float, cap_seconds: float, slowest: float
+    ) -> None:
         self.subchannels, self.model_bits, self._grace_seconds = subchannels, model_bits, grace_seconds
-        self._cap_seconds = cap_seconds
+        self._cap_seconds, self._slowest = cap_seconds, slowest
         self._compute_seconds, self._upload_seconds = np.zeros(0), np.zeros(0)
         self.present = np.zeros(0, dtype=bool)
 
@@ -47,11 +53,15 @@ class MeasuredEdge:
         self._compute_seconds[device] = max(self._compute_seconds[device], seconds - self._upload_seconds[device])
 
     def allowed_seconds(self, devices: Ints) -> float:
-        """When to give up a round of these devices."""
+        """When to give up a round of these devices: whoever is silent, or says that it is slow, holds up nobody."""
+        compute_seconds, upload_seconds = (
+            np.minimum(known, self._slowest * np.median(known)) if len(known) else known
+            for known in (self._compute_seconds, self._upload_seconds)
+        )
         expected = plan_timeline(
             devices,
-            self._compute_seconds[devices],
-            self._upload_seconds[devices],
+            compute_seconds[devices],
+            upload_seconds[devices],
             self.subchannels,
             order="longest-upload",
         )

@@ -181,6 +181,8 @@ class Register:
                     raise UserError(f"the name {device.name} belongs to the key of another node")
                 self.devices[number] = device
                 return number
+        if len(self.devices) >= self._limits.devices_max:
+            raise UserError(f"there are {len(self.devices)} devices, and deployment.devices_max is no more")
         self.devices.append(device)
         return len(self.devices) - 1
 

@@ -57,8 +57,8 @@ class Deployment:
     @cached_property
     def _edge(self) -> MeasuredEdge:
         bits = float(self.config.edge.bits_per_parameter * len(self._local.initial))
-        cap = self.config.deployment.deadline_cap_seconds
-        return MeasuredEdge(self.config.edge.subchannels, bits, self._grace_seconds, cap)
+        cap, slowest = self.config.deployment.deadline_cap_seconds, self.config.deployment.slowest_over_median
+        return MeasuredEdge(self.config.edge.subchannels, bits, self._grace_seconds, cap, slowest)
 
     @cached_property
     def _local(self) -> Local:
