@@ -4,6 +4,7 @@ import pytest
 
 from data_builders import error_line
 from fedclade import config as configuration
+from fedclade.data import build_population
 from fedclade.study import POPULATIONS, against, contenders, plan_jobs, populations, prepare
 
 GROUPS = ("incongruence.kind=rotate", "incongruence.groups=[1, 1, 1]")
@@ -82,6 +83,10 @@ def test_mistakes_are_one_line(field, words, told):
     assert told in error_line(planned)
 
 
-def test_all_contenders_hold_out_the_same_images(tmp_path):
+def test_whoever_asks_nothing_of_held_out_images_trains_on_all(tmp_path):
     config = made('compare.policies=["fair"]', 'compare.methods=["none", "cross-evaluation"]', "compare.seeds=1")
-    assert {job.config.population.validation_share for job in plan_jobs(config, tmp_path)} == {0.1}
+    plain, ours = (build_population(job.config) for job in plan_jobs(config, tmp_path))
+    for k in range(plain.devices):
+        assert len(plain.validation[k]) == 0 < len(ours.validation[k])
+        assert sorted(plain.train[k]) == sorted([*ours.train[k], *ours.validation[k]])
+        assert list(plain.test[k]) == list(ours.test[k])

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedclade import config as configuration
@@ -71,19 +71,7 @@ def plan_jobs(config: Config, out: Path) -> list[Job]:
                 find_rule(made.scheduling.allocation)
                 folder = out / "runs" / f"K{devices}" / re.sub(r"[^\w.+-]", "-", name) / f"seed-{seed}"
                 jobs.append(Job(name, devices, seed, made, folder))
-    return _on_equal_data(jobs)
-
-
-def _on_equal_data(jobs: list[Job]) -> list[Job]:
-    """Where one contender holds images out to try splits on, all do; or else it would train on less than the others."""
-    share = max(job.config.validation_share for job in jobs)
-    equal = []
-    for job in jobs:
-        population = job.config.population
-        if population.validation_share is None:
-            population = population.model_copy(update={"validation_share": share})
-        equal.append(replace(job, config=job.config.model_copy(update={"population": population})))
-    return equal
+    return jobs
 
 
 def prepare(config: Config, out: Path) -> list[Job]:
