@@ -35,7 +35,7 @@ EXAMPLES = ROOT / "examples"  # where the example of a method of one's own is
 NO_MATTER = ("cli", "deployment", "report", "theory")  # rooms of the code that no comparison's numbers come from
 SHOWN = ("accuracy", "fairness", "speed", "cost", "accuracy-difference", "fairness-difference")
 STAMP = "Made of config `{}` by code `{}`."
-METHODS = json.dumps([*configuration.load("methods-mnist5k").compare.methods, "own_method:SplitOnce"])
+METHODS = json.dumps([*configuration.load("methods-mnist5k").compare.methods, "pacfl@k", "own_method:SplitOnce"])
 # Pages of results that have commands of their own, which measure this machine or print: nobody follows their age here.
 OTHERS = ("benchmarks.md", "convergence-bound.md", "epsilon.md", "scheduling.md")
 
@@ -63,7 +63,9 @@ class Result:
 GREEDY = "scheduling.greedy_clusters=1"
 CIFAR10 = (GREEDY, "norm_thresholds.epsilon1=0.06", "norm_thresholds.epsilon2=0.3")
 RESULTS = {
-    "methods-mnist5k": Result("methods.md", "methods-mnist5k", ("compare.seeds=2", f"compare.methods={METHODS}")),
+    "methods-mnist5k": Result("methods.md", "methods-mnist5k", (f"compare.methods={METHODS}",)),
+    "methods-femnist": Result("methods.md", "methods-femnist", (f"compare.methods={METHODS}",)),
+    "methods-cifar10": Result("methods.md", "methods-cifar10", (f"compare.methods={METHODS}",)),
     "published-sattler": Result("published.md", "published-sattler"),
     "published-ifca": Result("published.md", "published-ifca", ("compare.seeds=2",)),
     "published-cfla": Result("published.md", "published-cfla"),

@@ -21,6 +21,7 @@ SMALLER = {
     "paper-literal": ["run.rounds=2", "training.epochs=5"],
     "paper-table": ["run.rounds=2", "training.epochs=2"],
     "methods-femnist": ["run.rounds=1"],
+    "methods-cifar10": ["run.rounds=1"],
     "published-sattler": ["run.rounds=1", "population.devices=20"],
     "paper-cifar10": ["run.rounds=1", "run.evaluate_every=1", "population.samples=1000", "training.epochs=1"],
     "paper-cifar10-small": ["run.rounds=1", "run.evaluate_every=1"],
@@ -31,6 +32,7 @@ SMALLER = {
 PLANTED = {  # where it is not 15 and 5
     "femnist-two-class": [20],
     "methods-femnist": [20],
+    "methods-cifar10": [20],
     "paper-literal": [20],
     "published-sattler": [10, 10],
 }
