@@ -15,6 +15,7 @@ from data_builders import config
 from fedclade.config import Config
 from fedclade.core.updates import sketch_signs
 from fedclade.data import build_population
+from fedclade.fleet.questions import SurveyModels
 from fedclade.fleet.simulated.engines import Engine, build_trainer
 from fedclade.fleet.simulated.ray import IN_FLIGHT, RayTrainer
 from fedclade.fleet.simulated.streamed import Recipe, StreamedUpdates
@@ -92,6 +93,18 @@ def test_two_nodes_give_the_bytes_of_worker_processes(trainer, reference):
     (told,) = trainer.incidents
     assert "2 cores" in told
     assert "2 actors" in told
+
+
+def test_models_are_looked_at_on_the_nodes_with_the_bytes_of_one_process(trainer):
+    trained(trainer)  # starts the actors
+    plain = build_trainer(Engine("batched", 1), PLAN, POPULATION)
+    models = np.stack([plain.initial_model(variant) for variant in range(3)])
+    question, dealt = SurveyModels(models, np.arange(DEVICES)), list[object]()
+    look = trainer._looked
+    trainer.examiner._look = lambda *asked: dealt.append(len(asked[2])) or look(*asked)
+    here, there = (question.run(which.examiner) for which in (plain, trainer))
+    np.testing.assert_array_equal(there.misfit, here.misfit)
+    assert sum(dealt) > 2  # in parts
 
 
 def test_sums_and_sketches_made_on_the_nodes_agree_to_rounding(trainer):

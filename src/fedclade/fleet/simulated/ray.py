@@ -1,16 +1,17 @@
 """Training on a Ray cluster: actors that live as long as the run, on this machine or on many.
 
-Every actor can train every device: the data lie once on each node, in the memory that Ray shares among its processes.
-Models are put there once a training. Devices go out in chunks, a few chunks to each actor at a time, and what comes
-back is placed by device, never by arrival. An actor keeps nothing between two chunks, so a chunk whose actor or node
-died is simply given to another one, and the result is the same to the byte on the same kind of processor.
+Every actor can train every device, and look at models with its data: these lie once on each node, in the memory that
+Ray shares among its processes. Models are put there once for a training or a question. Devices go out in chunks, a few
+chunks to each actor at a time, and what comes back is placed by device, never by arrival. An actor keeps nothing
+between two chunks, so a chunk whose actor or node died is simply given to another one, and the result is the same to
+the byte on the same kind of processor.
 """
 
 import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,11 +19,13 @@ import numpy as np
 
 from fedclade.config import Config
 from fedclade.core import machine
-from fedclade.core.arrays import Ints, Singles
+from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.errors import Interrupted, UserError
 from fedclade.core.lists import Lists
 from fedclade.core.task import Task
+from fedclade.core.threads import cores
 from fedclade.data import Population
+from fedclade.fleet.simulated.looks import Part, SharedLooks
 from fedclade.fleet.simulated.net import Step
 from fedclade.fleet.simulated.pool import MAX_DEATHS
 from fedclade.fleet.simulated.sequential import SequentialTrainer
@@ -72,6 +75,11 @@ class Actor:
         round_, devices, model_of = recipe
         return self._local.train_chunk(round_, models, devices, model_of, steering)
 
+    def look(self, models: Singles, positions: Ints, part: Part) -> Floats:
+        """Some of the models at some of the images: scores and losses."""
+        (first, last), (start, end) = part
+        return self._local.looks(models[first:last], positions[start:end])
+
     def digest(
         self, recipe: tuple[int, Ints, Ints], models: Singles, weights: Singles, signs: Singles, width: int
     ) -> Digest:
@@ -96,7 +104,7 @@ class _Chunk:
 
 
 class RayTrainer(SequentialTrainer):
-    """A Trainer whose devices are trained by a Ray cluster; evaluation stays in this process."""
+    """A Trainer whose devices are trained, and whose models are looked at, by a Ray cluster."""
 
     def __init__(
         self, config: Config, population: Population, stop_requested: StopRequested = lambda: False, *, step: Step
@@ -108,6 +116,7 @@ class RayTrainer(SequentialTrainer):
         self._ours = False  # whether this process started Ray and ends it
         self._data: tuple[Any, ...] = ()
         self._told = set[str]()
+        self.examiner = SharedLooks(self.local, self._looked, config.training.workers or cores())
 
     def train(
         self, round_: int, models: Singles, devices: Ints, model_of: Ints, steering: Steering | None = None
@@ -145,6 +154,17 @@ class RayTrainer(SequentialTrainer):
                 yield early.pop(due)
                 due += 1
 
+    def _looked(self, models: Singles, positions: Ints, parts: Sequence[Part]) -> Floats | None:
+        """What ``Net.looks`` gives, made by the actors; None before the first training, when there are none."""
+        if not self._workers:
+            return None
+        shared = self._ray.put(models), self._ray.put(positions)
+        found = np.empty((2, len(models), len(positions)))
+        for number, told in self._answers([("look", (*shared, part)) for part in parts]):
+            (first, last), (start, end) = parts[number]
+            found[:, first:last, start:end] = told
+        return found
+
     # -------------------------------------------------------------------------------- the cluster
 
     def _join(self) -> None:
@@ -163,6 +183,7 @@ class RayTrainer(SequentialTrainer):
         count = count or max(1, int(resources.get("CPU", 1)))
         self.incidents.append(f"trains on Ray {self._ray.__version__}: {_found(self._ray)}, {count} actors")
         self._workers = [self._started() for _ in range(count)]
+        self.examiner = SharedLooks(self.local, self._looked, count)
 
     def _connect(self, address: str, count: int | None) -> None:
         for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
