@@ -394,6 +394,25 @@ def test_trouble_of_the_machine_anywhere_is_one_line(monkeypatch, finished):
     assert refusal("report", finished).startswith("fedclade: /somewhere/report.html: No space left on device")
 
 
+@pytest.mark.parametrize(
+    ("words", "reader"),
+    [
+        ("figures", "fedclade.report.run_figures.write_run_figures"),
+        ("report", "fedclade.report.page.write_run_page"),
+        ("show-run", "fedclade.report.terminal.show_run"),
+    ],
+)
+def test_a_run_that_is_begun_anew_while_it_is_read_is_one_line(words, reader, finished, tmp_path, monkeypatch):
+    run = shutil.copytree(finished, tmp_path / "run")
+
+    def begun_anew(*_: object) -> None:
+        write_beside(run / "config.toml", (run / "config.toml").read_bytes())
+        raise KeyError("conventional")
+
+    monkeypatch.setattr(reader, begun_anew)
+    assert refusal(words, run) == f"fedclade: {run}: another process began it anew while it was read: try again"
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(finished):
     assert refusal("figures", finished, "--out", finished / "run.db") == f"fedclade: {finished}/run.db: File exists"
 

@@ -1,13 +1,17 @@
 """What several commands share: options, the console, the tables of a run, signals."""
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from fedclade.core.errors import UserError
 
 Source = Annotated[str, typer.Argument(metavar="[PRESET|FILE.toml]", help="a preset's name or a TOML file")]
 Overrides = Annotated[
@@ -21,12 +25,34 @@ def print_run(console: Console, folder: Path, with_problem: bool = False, detail
     from fedclade.report import terminal
     from fedclade.runs import Run
 
-    parts = list(terminal.show_run(Run(folder), with_problem, details))  # of a damaged run, not half is printed
+    with undisturbed(folder):
+        parts = list(terminal.show_run(Run(folder), with_problem, details))  # of a damaged run, not half is printed
     for part in parts:
         console.print(part)
     console.print(f"Run         {folder}", soft_wrap=True)
     if (folder / "report.html").is_file():
         console.print(f"Report      {folder / 'report.html'} (open it in a browser)", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def undisturbed(folder: Path) -> Iterator[None]:
+    """What fails as another process begins a run anew, while this one reads it, is told as that."""
+    before = _made(folder)
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, UserError) and _made(folder) != before:
+            raise UserError(f"{folder}: another process began it anew while it was read: try again") from error
+        raise
+
+
+def _made(folder: Path) -> tuple[int, int] | None:
+    """Which file the run's config is, and of when."""
+    try:
+        found = (folder / "config.toml").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def console(quiet: bool = False) -> Console:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedclade.cli.common import undisturbed
 from fedclade.core.errors import UserError
 
 
@@ -21,5 +22,6 @@ def figures(
     from fedclade.report.run_figures import write_run_figures
     from fedclade.runs import Run
 
-    for path in write_run_figures(Run(folder), out or folder / "figures", round_):
-        print(path)
+    with undisturbed(folder):
+        written = write_run_figures(Run(folder), out or folder / "figures", round_)
+    print(*written, sep="\n")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedclade.cli.common import undisturbed
+
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run or a comparison, finished or going on")],
@@ -21,4 +23,5 @@ def report(
         for written in comparison.write_study(folder, single_file).pages:
             print(written)
     else:
-        print(page.write_run_page(Run(folder), single_file))
+        with undisturbed(folder):
+            print(page.write_run_page(Run(folder), single_file))
