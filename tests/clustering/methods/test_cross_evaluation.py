@@ -14,11 +14,13 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedclade import Experiment, Run
 from fedclade.clustering import find_method
+from fedclade.clustering.method import Conversation
+from fedclade.clustering.methods.cross_evaluation import review
 from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
-from fedclade.clustering.methods.cross_evaluation.review import settled
+from fedclade.clustering.methods.cross_evaluation.review import losses_of, settled
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook
 from fedclade.config import AttackConfig, CrossEvaluationConfig
-from fedclade.core.arrays import Ints, Singles
+from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.records import Event
 from fedclade.core.state import State
 from fedclade.core.stopwatch import Stopwatch
@@ -329,6 +331,24 @@ def test_two_clusters_of_a_false_split_are_one_again(seed):
     assert merge.detail["p_groups"] > 0.05
     assert [leaf.name for leaf in state.tree.leaves()] == ["0.0"]
     assert state.tree.nodes["0.1"].merged_into == "0.0"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_torn_group_is_one_again_whatever_the_others_say_of_their_models(seed, monkeypatch):
+    def lied(models: Singles, devices: Ints, talk: Conversation) -> Floats:
+        found = losses_of(models, devices, talk)
+        found[:, devices >= 8] *= -1.0
+        return found
+
+    monkeypatch.setattr(review, "losses_of", lied)
+    server = server_of(digits(f"run.seed={seed}"))
+    state, _ = play(server, server.initial_state(), 4)
+    assert state.tree.leaf_of() == ["0.0"] * 8 + ["0.1"] * 4
+    tree = state.tree.split("0.0", [range(4), range(4, 8)], state.round, state.seconds)
+    models = {**state.models, "0.0.0": state.models["0.0"], "0.0.1": state.models["0.0"]}
+    _, events = play(server, replace(state, tree=tree, models=models), 10)
+    (merge,) = (event for event in events if event.kind == "merge")
+    assert (merge.node, merge.detail["merged"]) == ("0.0.0", "0.0.1")
 
 
 def test_a_few_voices_do_not_merge_clusters():

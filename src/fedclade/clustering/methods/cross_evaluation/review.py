@@ -133,7 +133,10 @@ def served_better(state: State, devices: Ints, settings: CrossEvaluationConfig, 
 
 
 def _merger(state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Conversation) -> Merge | None:
-    """The two clusters whose models suit each other's devices best become one if nothing speaks against it."""
+    """Of each cluster and the one whose model suits it best, both ways, the first pair that nothing speaks against.
+
+    Not only the best pair of all is tried: hostile members say of every other model that it suits them better.
+    """
     names = [leaf.name for leaf in state.tree.leaves()]
     own = index(state.tree.leaf_of(), names)[heard]
     if len(names) < 2 or len(np.unique(own)) < 2:
@@ -146,11 +149,14 @@ def _merger(state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Co
     for a in np.unique(own):
         strange = (losses - mine)[:, own == a].mean(axis=1)
         costs[a] = np.where(np.arange(len(names)) == a, np.inf, strange)
-    first, second = np.unravel_index(np.argmin(costs + costs.T), costs.shape)
-    if not np.isfinite(costs[first, second] + costs[second, first]):
-        return None
-    merge = Merge(names[max(first, second)], names[min(first, second)])
-    return _if_congruent(state, heard, merge, settings, talk)
+    together = costs + costs.T
+    pairs = {tuple(sorted((a, int(b)))): float(together[a, b]) for a, b in enumerate(together.argmin(axis=1))}
+    for into, node in sorted(pairs, key=lambda pair: (pairs[pair], pair)):
+        if np.isfinite(pairs[into, node]):
+            merge = _if_congruent(state, heard, Merge(names[node], names[into]), settings, talk)
+            if merge is not None:
+                return merge
+    return None
 
 
 def _if_congruent(
@@ -161,15 +167,17 @@ def _if_congruent(
     members = [state.tree.members(name) for name in pair]
     if min(np.isin(each, heard).mean() for each in members) < settings.merge_voices:
         return None
-    together = merged_model(state.tree, state.models, merge, state.samples)
     asked = np.intersect1d(heard, np.concatenate(members))
     side = np.isin(asked, members[1])
-    models, own = np.concatenate([stack(state.models, pair), together[None]]), side.astype(np.int64)
+    models, own = stack(state.models, pair), side.astype(np.int64)
     preference = talk.ask(Compare(models, asked, own * 0, own * 0 + 1, sent=0))  # both were sent for their losses
     _, p_groups = group_effect(side, preference, settings.shared_classes)
+    if p_groups < settings.merge_level:
+        return None
+    models = np.concatenate([models, merged_model(state.tree, state.models, merge, state.samples)[None]])
     losing = talk.ask(Compare(models, asked, own, own * 0 + 2, sent=1))  # what it costs to give up the own model
     costs = [losing.among(child).test() for child in (~side, side)]
-    if min(p_groups, *(p for _, p in costs)) < settings.merge_level or sum(cost for cost, _ in costs) >= 0:
+    if min(p for _, p in costs) < settings.merge_level or sum(cost for cost, _ in costs) >= 0:
         return None
     return replace(merge, evidence={"gain": [-cost for cost, _ in costs], "p_groups": p_groups})
 
