@@ -86,6 +86,13 @@ class CrossEvaluationConfig(Section):
         description="where devices differ one by one: the same, as a share of what it cost in the cuts that a cluster "
         "comes from",
     )
+    pays_pair: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="where devices differ one by one: the part of what a cut must cost that is enough within classes "
+        "where a child is a pair",
+    )
     cuts_tried: int = Field(4, ge=1, le=10_000, description="where devices differ one by one: cuts tried at a time")
     closest_share: float = Field(
         0.33, gt=0, le=1, description="where devices differ one by one: share of the others that count as the closest"

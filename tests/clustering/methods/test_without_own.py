@@ -44,11 +44,12 @@ def test_a_cut_is_worth_the_mean_gain_of_either_childs_devices(seed, first, seco
     assert test.gain == pytest.approx((first, second), abs=1e-9)
     assert test.cost == pytest.approx(own.mean() + 0.3, abs=1e-9)
     assert test.cost_in_class == pytest.approx((first + second) / 2 + 0.3, abs=1e-6)
+    assert test.smaller == 3
     assert json.loads(json.dumps(test.evidence()))["gain"] == pytest.approx([first, second], abs=1e-9)
 
 
 def test_a_cut_pays_if_neither_loses_and_the_other_side_costs_much_beside_what_training_does():
-    test = PayTest((0.01, 0.06), (0.001, 0.2), 0.3, 0.06, 0.05)
+    test = PayTest((0.01, 0.06), (0.001, 0.2), 0.3, 0.06, 0.05, 3)
     assert test.passed(SETTINGS, 0.125)
     assert not test.passed(SETTINGS, 0.13)  # training once did more
     assert not replace(test, cost=0.04).passed(SETTINGS, 0.125)
@@ -59,6 +60,14 @@ def test_a_cut_pays_if_neither_loses_and_the_other_side_costs_much_beside_what_t
     assert test.passed(SETTINGS, 0.125, before=0.071)
     assert not test.passed(SETTINGS, 0.125, before=0.072)  # the cut that the cluster comes from cost more
     assert test.p_value == 0.2
+
+
+def test_of_a_pair_half_as_much_is_enough_within_classes():
+    test = PayTest((0.01, 0.06), (0.001, 0.2), 0.3, 0.06, 0.025, 2)
+    assert test.passed(SETTINGS, 0.125)
+    assert not replace(test, smaller=3).passed(SETTINGS, 0.125)
+    assert not replace(test, cost_in_class=0.024).passed(SETTINGS, 0.125)
+    assert not replace(test, cost=0.049).passed(SETTINGS, 0.125)
 
 
 def test_children_also_go_a_shorter_step_the_fewer_they_are_the_shorter():

@@ -18,6 +18,7 @@ from fedclade.core.arrays import Bools, Floats, Singles
 from fedclade.core.tree import Tree
 from fedclade.fleet.answers import Survey, p_above_zero
 
+PAIR = 2
 FITS = 15  # turns in which the effects of class and side are told apart
 PARENT, SHORTER = 2, slice(3, 5)  # of the models that devices are asked about: see ``with_shorter_steps``
 
@@ -31,6 +32,7 @@ class PayTest:
     p_together: float  # the same of the gain of all devices
     cost: float  # of the other child's model over the own one's: mean over devices
     cost_in_class: float  # the same beyond what all devices say of a class: models that saw other labels differ in that
+    smaller: int  # devices that judged of the smaller child
 
     @classmethod
     def of(cls, side: Bools, answers: list[Survey]) -> "PayTest":
@@ -39,7 +41,8 @@ class PayTest:
         own, other = np.where(side, misfit[:, 1::-1].T, misfit[:, :2].T)
         gains = misfit[:, PARENT] - np.where(side, *misfit[:, SHORTER].T[::-1])
         (a, p_a), (b, p_b), (_, p_together) = (_above_zero(gains[some]) for some in (~side, side, side | True))
-        return cls((a, b), (p_a, p_b), p_together, float((other - own).mean()), cost_in_class(side, answers))
+        smaller = int(min(np.count_nonzero(~side), np.count_nonzero(side)))
+        return cls((a, b), (p_a, p_b), p_together, float((other - own).mean()), cost_in_class(side, answers), smaller)
 
     @property
     def p_value(self) -> float:
@@ -50,11 +53,13 @@ class PayTest:
         """Whether no child loses, one or all gain beyond doubt, and the other side costs enough.
 
         That is much beside the best help, and not much less than it was ``before``, in the cuts that the cluster comes
-        from. A child gains nothing where the other's updates are left out already, as harmful.
+        from. A child gains nothing where the other's updates are left out already, as harmful. Within classes both
+        sides count alike, and of a pair each judges its side by what the other one alone has learnt: less is enough.
         """
         sure = min(*self.p_gain, self.p_together) < settings.pays_level and min(self.gain) >= 0
         enough = max(settings.pays_share * best_help, settings.pays_deeper * before)
-        return sure and min(self.cost, self.cost_in_class) >= enough
+        part = settings.pays_pair if self.smaller == PAIR else 1.0
+        return sure and self.cost >= enough and self.cost_in_class >= part * enough
 
     def evidence(self) -> dict[str, Any]:
         """As plain data."""
