@@ -82,6 +82,7 @@ def test_without_a_command_the_help_lists_them():
         ("plan tiny.toml --set edge.trace=/dev/zero", 'edge.trace = "/dev/zero": must be a file'),
         ("convert-fedscale /dev/zero --out mine.csv", "/dev/zero: must be a file"),
         ("convert-fedscale tiny.toml --out tiny.toml/x", "must be JSON"),
+        (f"plan tiny.toml --set edge.trace={'x' * 300}", 'xxx": cannot be read: File name too long'),
         (f"show {'x' * 300}", "File name too long"),
         (f"run --resume {'x' * 300}", "File name too long"),
     ],

@@ -23,6 +23,7 @@ from fedclade.runs.database import has_tables, last_round, open_to_read, open_to
 from fedclade.runs.directory import (
     STATE,
     checksum,
+    delete_own_files,
     make_directory,
     opened_json,
     remove_leftovers,
@@ -73,6 +74,14 @@ def test_overwrite_deletes_what_fedclade_made_and_nothing_else(finished, tmp_pat
     assert elsewhere.read_text() == "mine"
     assert not (run / "report.html").exists()  # this run has none, and the link was the old run's
     assert not (run / "models/0.1.safetensors").exists()
+
+
+def test_a_run_that_was_killed_while_it_deleted_what_it_overwrites_can_be_begun_again(finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "notes.txt").write_text("mine")
+    delete_own_files(run)
+    tiny("run.rounds=1").run(run, overwrite=True)
+    assert (run / "notes.txt").read_text() == "mine"
 
 
 def test_a_comparison_is_not_made_in_a_folder_that_merely_has_a_compare_toml(tmp_path):

@@ -22,9 +22,9 @@ Client = Mapping[str, Any]
 
 def read_clients(path: Path) -> list[tuple[str, Client]]:
     """The clients of one of the two files as JSON, in ascending order of their ids: each id and what is said of it."""
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path}: must be a file")  # a device or a pipe may never end
     try:
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path}: must be a file")  # a device or a pipe may never end
         found = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error

@@ -87,9 +87,9 @@ def read_trace(field: str, path: str, wanted: Sequence[str], devices: int, end: 
     rounds : int
         How many rounds the run has.
     """
-    if Path(path).exists() and not Path(path).is_file():
-        raise UserError(f'{field} = "{path}": must be a file')  # a device or a pipe may never end
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise UserError(f'{field} = "{path}": must be a file')  # a device or a pipe may never end
         if path.endswith(".parquet"):
             trace = _read(path, _parquet_rows(path), wanted, devices, end)
         else:

@@ -115,9 +115,9 @@ def is_marked(folder: Path, kind: Kind) -> bool:
 
 
 def delete_own_files(folder: Path) -> None:
-    """Delete what fedclade wrote into a run's directory but its lock; what somebody else put there stays.
+    """Delete what fedclade wrote into a run's directory but its lock and mark; what somebody else put there stays.
 
-    The mark is the last to go: killed in between, this can be done again. A link is deleted, never what it points to.
+    Killed in between, this can be done again. A link is deleted, never what it points to.
     """
     with cannot("be deleted", folder):
         for path in [path for pattern in OWN_FILES for path in folder.glob(pattern)]:
@@ -126,7 +126,6 @@ def delete_own_files(folder: Path) -> None:
         for name in OWN_FOLDERS:
             with contextlib.suppress(OSError):  # something of somebody else's is in it
                 (folder / name).rmdir()
-        (folder / MARK).unlink(missing_ok=True)
 
 
 def take_lock(folder: Path, kind: Kind = "run") -> TextIO:
