@@ -88,7 +88,7 @@ class CrossEvaluationConfig(Section):
     )
     pays_pair: float = Field(
         0.5,
-        ge=0,
+        gt=0,
         le=1,
         description="where devices differ one by one: the part of what a cut must cost that is enough within classes "
         "where a child is a pair",

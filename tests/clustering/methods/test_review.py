@@ -3,8 +3,12 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
-from fedclade.clustering.methods.cross_evaluation.review import replaced, served_better
+from fedclade.clustering.method import Merge
+from fedclade.clustering.methods.cross_evaluation.memory import Known
+from fedclade.clustering.methods.cross_evaluation.review import parted_in_vain, replaced, served_better
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest
 from fedclade.config import CrossEvaluationConfig
 from fedclade.core.tree import Tree
 
@@ -77,3 +81,43 @@ def test_nobody_moves_to_where_it_loses_whatever_the_others_there_say():
         fits = [fits_of(0.1, 0.9), fits_of(0.4, second), *[fits_of(0.1, 0.9)] * 2, *[fits_of(0.5, 0.5)] * 4]
         moves = replaced(tree, models, everyone, everyone, SETTINGS, Images(fits))
         assert [move.device for move in moves] == moving
+
+
+class Rehearsed:
+    """What parting costs, made up; keeps what was asked."""
+
+    def __init__(self, cost: float) -> None:
+        self.cost, self.asked = cost, list[tuple[list[float], list[bool]]]()
+
+    def pay_test(self, state, start, devices, side):
+        self.asked.append((start.tolist(), side.tolist()))
+        return PayTest((0.1, 0.1), (0.01, 0.01), 0.01, self.cost, self.cost, len(devices) // 2)
+
+
+MERGE = Merge("0.0.1", "0.0.0")
+
+
+def merged_if(cost: float, heard: int = 8, told: dict[str, float] | None = None, round_: int = 3):
+    """Whether two clusters born in round 2 are one, where the best help was 1; and what was asked."""
+    tree = Tree.planted(8).split("0", [[*range(4), *range(5, 8)], [4]], 1, 1.0)
+    tree = tree.split("0.0", [[0, 1, 2, 3], [5, 6, 7]], 2, 2.0, evidence=told or {"p_group": 1e-9})
+    known = Known(np.full(8, np.nan), {}, None, one_by_one=True, best_help=1.0)
+    state, rehearsed = SimpleNamespace(tree=tree, samples=np.full(8, 10), method=known, round=round_), Rehearsed(cost)
+    models = {"0.0.0": np.array([0], np.float32), "0.0.1": np.array([1], np.float32)}
+    return parted_in_vain(state, models, np.arange(heard), MERGE, SETTINGS, rehearsed), rehearsed.asked
+
+
+def test_clusters_parted_before_devices_were_known_to_differ_one_by_one_join_again_unless_that_costs_much():
+    enough = SETTINGS.pays_share
+    merge, ((start, side),) = merged_if(enough - 0.01)
+    assert (merge.node, merge.into) == ("0.0.1", "0.0.0")
+    assert merge.evidence["cost"] == enough - 0.01
+    assert start == pytest.approx([3 / 7])  # the mean of both, by data
+    assert side == [False] * 4 + [True] * 3
+    assert merged_if(enough)[0] is None
+
+
+def test_clusters_that_were_parted_as_it_paid_or_long_ago_or_just_now_or_were_not_heard_stay():
+    assert merged_if(0.0, round_=2 + SETTINGS.pays_after)[0] is not None
+    for given in ({"told": {"cost": 0.0}}, {"round_": 2}, {"round_": 3 + SETTINGS.pays_after}, {"heard": 5}):
+        assert merged_if(0.0, **given) == (None, [])

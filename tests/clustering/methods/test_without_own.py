@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedclade.clustering.methods.cross_evaluation.without_own import (
+    FREE,
+    Costs,
     PayTest,
-    cost_before,
     cost_in_class,
+    costs_before,
     mean_misfits,
     with_shorter_steps,
 )
@@ -57,8 +59,9 @@ def test_a_cut_pays_if_neither_loses_and_the_other_side_costs_much_beside_what_t
     assert not replace(test, p_gain=(0.06, 0.06)).passed(SETTINGS, 0.125)  # that may be chance
     assert replace(test, p_gain=(0.06, 0.06), p_together=0.01).passed(SETTINGS, 0.125)
     assert replace(test, gain=(0.0, 0.06), p_gain=(1.0, 0.001)).passed(SETTINGS, 0.125)  # left out already, as harmful
-    assert test.passed(SETTINGS, 0.125, before=0.071)
-    assert not test.passed(SETTINGS, 0.125, before=0.072)  # the cut that the cluster comes from cost more
+    assert test.passed(SETTINGS, 0.125, Costs(0.085, 0.071))
+    assert not test.passed(SETTINGS, 0.125, Costs(0.0, 0.072))  # the cut that the cluster comes from cost more
+    assert not test.passed(SETTINGS, 0.125, Costs(0.086, 0.0))
     assert test.p_value == 0.2
 
 
@@ -83,15 +86,15 @@ def test_children_also_go_a_shorter_step_the_fewer_they_are_the_shorter():
 def test_the_cuts_that_a_cluster_comes_from_are_those_of_its_ancestors():
     tree = Tree.planted(8)
     for name, second, evidence in (
-        ("0", 4, {"cost": 0.3, "cost_in_class": 0.2}),
-        ("0.0", 2, {"cost": 0.4, "cost_in_class": 0.5}),
+        ("0", 4, {"cost": 0.3, "cost_in_class": 0.2, "smaller": 4}),
+        ("0.0", 2, {"cost": 0.9, "cost_in_class": 0.5, "smaller": 2}),  # a pair
         ("0.1", 6, {"p_group": 1e-9}),
     ):
         members = tree.members(name)
         parts = [members[members < second].tolist(), members[members >= second].tolist()]
         tree = tree.split(name, parts, round_=1, seconds=0.0, evidence=evidence)
-    assert [cost_before(tree, leaf.name) for leaf in tree.leaves()] == [0.4, 0.4, 0.2, 0.2]
-    assert cost_before(Tree.planted(3), "0") == 0.0
+    assert [costs_before(tree, leaf.name) for leaf in tree.leaves()] == [(0.5, 0.5)] * 2 + [(0.3, 0.2)] * 2
+    assert costs_before(Tree.planted(3), "0") == FREE
 
 
 def test_devices_are_the_units_not_their_images():

@@ -102,7 +102,7 @@ class CrossEvaluation(BaseMethod):
         )
         after = averaged(state, regrouped(state, decided), arrival, decided.left_out, self.config)
         if review_due(after, settings):
-            known, moves = reviewed(after, arrival.heard, settings, talk)
+            known, moves = reviewed(after, state.models, arrival, self.config, talk)
             decided = replace(decided, method=known, moves=moves)
         notes = tuple(verdict.note for verdict in verdicts.values() if verdict.note is not None)
         return replace(decided, notes=(*notes, *talk.notes()), cost=talk.cost)

@@ -17,7 +17,7 @@ from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
 from fedclade.clustering.methods.cross_evaluation.preference import consistent_cuts, kinship
 from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, SplitTest
-from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, cost_before
+from fedclade.clustering.methods.cross_evaluation.without_own import PayTest, costs_before
 from fedclade.clustering.recent import completed, known_updates, recent, similarity
 from fedclade.config import Config
 from fedclade.core.arrays import Bools, Ints, Singles
@@ -186,12 +186,12 @@ class Proposals:
         before, best = known.promising.get(leaf.name), None
         cuts = [] if before is None else [np.isin(devices, before)]
         for number, side in enumerate([*cuts, *self._consistent_cuts(state, devices, alike)]):
-            test = self._rehearsal.pay_test(state, leaf, devices, side)
+            test = self._rehearsal.pay_test(state, state.models[leaf.name], devices, side)
             if test is None:
                 if number == 0 and self._may_wait(state, leaf):
                     return self._later(state, leaf)
                 continue
-            if test.passed(settings, known.best_help, cost_before(state.tree, leaf.name)):
+            if test.passed(settings, known.best_help, costs_before(state.tree, leaf.name)):
                 known = known.with_promise(leaf.name, None if number < len(cuts) else devices[side])
                 state = replace(state, method=known)
                 if number < len(cuts):

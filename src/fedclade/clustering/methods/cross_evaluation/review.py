@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 
 import numpy as np
 
 from fedclade.clustering.method import Conversation, Merge, Move, merged_model, moved
 from fedclade.clustering.methods.cross_evaluation.belonging import Belonging
 from fedclade.clustering.methods.cross_evaluation.memory import Known, known_of
+from fedclade.clustering.methods.cross_evaluation.rehearsal import Rehearsal
 from fedclade.clustering.methods.cross_evaluation.split_test import Outlook, group_effect
-from fedclade.config import CrossEvaluationConfig
+from fedclade.config import Config, CrossEvaluationConfig
 from fedclade.core.arrays import Floats, Ints, Singles
 from fedclade.core.state import State, index, stack
 from fedclade.core.tree import Tree
+from fedclade.fleet.fleet import Arrival
 from fedclade.fleet.questions import Compare, Evaluate, SurveyModels
 
 
@@ -30,13 +32,14 @@ def _tried_soon(state: State, settings: CrossEvaluationConfig) -> bool:
 
 
 def reviewed(
-    state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Conversation
+    state: State, trained: Mapping[str, Singles], arrival: Arrival, config: Config, talk: Conversation
 ) -> tuple[Known, tuple[Move | Merge, ...]]:
     """Move devices that prefer as another cluster's members do; then merge two clusters that are one.
 
-    Clusters change less and less, so it is asked about mergers as often as cuts are tried.
+    Clusters change less and less, so it is asked about mergers as often as cuts are tried. ``trained``: the models that
+    the devices were sent in this round.
     """
-    known = known_of(state)
+    known, settings, heard = known_of(state), config.cross_evaluation, arrival.heard
     if len(state.tree.leaves()) < 2 or len(heard) == 0:
         return known, ()
     doubted = settled(state, heard, settings)
@@ -48,7 +51,15 @@ def reviewed(
     tree = state.tree
     for move in moves:
         tree = moved(tree, move)
-    merge = _merger(replace(state, tree=tree), heard, settings, talk) if _tried_soon(state, settings) else None
+    state, merge = replace(state, tree=tree), None
+    if _tried_soon(state, settings):
+        pairs = nearest_pairs(state, heard, talk)
+        if known.one_by_one:
+            rehearsal = Rehearsal(config, arrival, talk)
+            tried = (parted_in_vain(state, trained, heard, pair, settings, rehearsal) for pair in pairs)
+        else:
+            tried = (_if_congruent(state, heard, pair, settings, talk) for pair in pairs)
+        merge = next((each for each in tried if each is not None), None)
     if merge is None:
         return known, tuple(moves)
     outlooks = {name: value for name, value in known.outlooks.items() if name not in (merge.node, merge.into)}
@@ -132,15 +143,15 @@ def served_better(state: State, devices: Ints, settings: CrossEvaluationConfig, 
     return moves
 
 
-def _merger(state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Conversation) -> Merge | None:
-    """Of each cluster and the one whose model suits it best, both ways, the first pair that nothing speaks against.
+def nearest_pairs(state: State, heard: Ints, talk: Conversation) -> list[Merge]:
+    """Of each cluster and the one whose model suits it best, both ways, the best pair first.
 
-    Not only the best pair of all is tried: hostile members say of every other model that it suits them better.
+    Not only the best pair of all: hostile members say of every other model that it suits them better.
     """
     names = [leaf.name for leaf in state.tree.leaves()]
     own = index(state.tree.leaf_of(), names)[heard]
     if len(names) < 2 or len(np.unique(own)) < 2:
-        return None
+        return []
     losses = losses_of(stack(state.models, names), heard, talk)
     known = np.isfinite(losses).all(axis=0)
     heard, own, losses = heard[known], own[known], losses[:, known]
@@ -149,14 +160,10 @@ def _merger(state: State, heard: Ints, settings: CrossEvaluationConfig, talk: Co
     for a in np.unique(own):
         strange = (losses - mine)[:, own == a].mean(axis=1)
         costs[a] = np.where(np.arange(len(names)) == a, np.inf, strange)
-    together = costs + costs.T
-    pairs = {tuple(sorted((a, int(b)))): float(together[a, b]) for a, b in enumerate(together.argmin(axis=1))}
-    for into, node in sorted(pairs, key=lambda pair: (pairs[pair], pair)):
-        if np.isfinite(pairs[into, node]):
-            merge = _if_congruent(state, heard, Merge(names[node], names[into]), settings, talk)
-            if merge is not None:
-                return merge
-    return None
+    both = costs + costs.T
+    found = {tuple(sorted((a, int(b)))): float(both[a, b]) for a, b in enumerate(both.argmin(axis=1))}
+    pairs = sorted((cost, pair) for pair, cost in found.items() if np.isfinite(cost))
+    return [Merge(names[node], names[into]) for _, (into, node) in pairs]
 
 
 def _if_congruent(
@@ -180,6 +187,43 @@ def _if_congruent(
     if min(p for _, p in costs) < settings.merge_level or sum(cost for cost, _ in costs) >= 0:
         return None
     return replace(merge, evidence={"gain": [-cost for cost, _ in costs], "p_groups": p_groups})
+
+
+def parted_in_vain(
+    state: State,
+    trained: Mapping[str, Singles],
+    heard: Ints,
+    merge: Merge,
+    settings: CrossEvaluationConfig,
+    rehearsal: Rehearsal,
+) -> Merge | None:
+    """The merger with its evidence, if the two were parted before it was known that devices differ one by one.
+
+    The test of then is passed by any cut. So what members learnt in this round is set on top of a model that is of both
+    clusters alike, and every device leaves its own update out, as cuts are tried now: unless the other side's training
+    costs much, the two are one. That shows little once their models have learnt the difference, so it is only done in
+    the first rounds, in which no cut would have been tried.
+    """
+    pair = merge.into, merge.node
+    nodes, members = [state.tree.nodes[name] for name in pair], [state.tree.members(name) for name in pair]
+    split, born = state.tree.nodes[_whence(*pair)].split, max(node.born_round for node in nodes)
+    paid = split is None or "cost" in split.evidence
+    if paid or not born < state.round <= born + settings.pays_after:
+        return None
+    if min(np.isin(each, heard).mean() for each in members) < settings.merge_voices:
+        return None
+    devices = np.intersect1d(heard, np.concatenate(members))
+    start = merged_model(state.tree, trained, merge, state.samples)
+    test = rehearsal.pay_test(state, start, devices, np.isin(devices, members[1]))
+    if test is None or test.dear(settings, known_of(state).best_help):
+        return None
+    return replace(merge, evidence=test.evidence())
+
+
+def _whence(name: str, other: str) -> str:
+    """The cluster that two come from."""
+    steps = takewhile(lambda both: both[0] == both[1], zip(name.split("."), other.split("."), strict=False))
+    return ".".join(step for step, _ in steps)
 
 
 def losses_of(models: Singles, devices: Ints, talk: Conversation) -> Floats:

@@ -9,7 +9,7 @@ little or does harm.
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,16 @@ FITS = 15  # turns in which the effects of class and side are told apart
 PARENT, SHORTER = 2, slice(3, 5)  # of the models that devices are asked about: see ``with_shorter_steps``
 
 
+class Costs(NamedTuple):
+    """What the other child's model costs a device, beside its own child's; in misfit."""
+
+    plain: float
+    in_class: float  # beyond what all devices say of a class
+
+
+FREE = Costs(0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class PayTest:
     """What a cut is worth to the devices of either child, by models in which they have no part; in misfit."""
@@ -32,38 +42,52 @@ class PayTest:
     p_together: float  # the same of the gain of all devices
     cost: float  # of the other child's model over the own one's: mean over devices
     cost_in_class: float  # the same beyond what all devices say of a class: models that saw other labels differ in that
-    smaller: int  # devices that judged of the smaller child
+    smaller: int  # devices of the smaller child
 
     @classmethod
-    def of(cls, side: Bools, answers: list[Survey]) -> "PayTest":
-        """Of the models of ``with_shorter_steps``, by several shares of the devices' images."""
+    def of(cls, side: Bools, answers: list[Survey], smaller: int | None = None) -> "PayTest":
+        """Of the models of ``with_shorter_steps``, by several shares of the devices' images.
+
+        ``smaller``: devices of the smaller child, if not all were asked.
+        """
         misfit = mean_misfits(answers)
         own, other = np.where(side, misfit[:, 1::-1].T, misfit[:, :2].T)
         gains = misfit[:, PARENT] - np.where(side, *misfit[:, SHORTER].T[::-1])
         (a, p_a), (b, p_b), (_, p_together) = (_above_zero(gains[some]) for some in (~side, side, side | True))
-        smaller = int(min(np.count_nonzero(~side), np.count_nonzero(side)))
-        return cls((a, b), (p_a, p_b), p_together, float((other - own).mean()), cost_in_class(side, answers), smaller)
+        costs = float((other - own).mean()), cost_in_class(side, answers)
+        return cls((a, b), (p_a, p_b), p_together, *costs, smaller or smaller_child(side))
 
     @property
     def p_value(self) -> float:
         """How likely both children seem to gain by chance."""
         return max(self.p_gain)
 
-    def passed(self, settings: CrossEvaluationConfig, best_help: float, before: float = 0.0) -> bool:
+    def passed(self, settings: CrossEvaluationConfig, best_help: float, before: Costs = FREE) -> bool:
         """Whether no child loses, one or all gain beyond doubt, and the other side costs enough.
 
-        That is much beside the best help, and not much less than it was ``before``, in the cuts that the cluster comes
-        from. A child gains nothing where the other's updates are left out already, as harmful. Within classes both
-        sides count alike, and of a pair each judges its side by what the other one alone has learnt: less is enough.
+        A child gains nothing where the other's updates are left out already, as harmful.
         """
         sure = min(*self.p_gain, self.p_together) < settings.pays_level and min(self.gain) >= 0
-        enough = max(settings.pays_share * best_help, settings.pays_deeper * before)
+        return sure and self.dear(settings, best_help, before)
+
+    def dear(self, settings: CrossEvaluationConfig, best_help: float, before: Costs = FREE) -> bool:
+        """Whether the other side costs much beside the best help, and not much less than it did ``before``.
+
+        Within classes both sides count alike, and of a pair each judges its side by what the other one alone has
+        learnt: less is enough.
+        """
         part = settings.pays_pair if self.smaller == PAIR else 1.0
-        return sure and self.cost >= enough and self.cost_in_class >= part * enough
+        enough = (max(settings.pays_share * best_help, settings.pays_deeper * each) for each in before)
+        return all(cost >= least for cost, least in zip((self.cost, self.cost_in_class / part), enough, strict=True))
 
     def evidence(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
+def smaller_child(side: Bools) -> int:
+    """How many devices the smaller child of a cut has."""
+    return int(min(np.count_nonzero(~side), np.count_nonzero(side)))
 
 
 def with_shorter_steps(models: Singles, own: Floats, side: Bools) -> tuple[Singles, Floats]:
@@ -80,11 +104,18 @@ def with_shorter_steps(models: Singles, own: Floats, side: Bools) -> tuple[Singl
     return np.concatenate([models[:-1], shorter, models[-1:]]), np.concatenate(parts, axis=1)
 
 
-def cost_before(tree: Tree, name: str) -> float:
-    """The most that the other side cost in the cuts that a cluster comes from; 0 where nobody said."""
+def costs_before(tree: Tree, name: str) -> Costs:
+    """The most that the other side cost in the cuts that a cluster comes from; nothing where nobody said.
+
+    A pair's model, of two devices, costs everybody else much in any case: there only that within classes tells.
+    """
     ancestors = accumulate(name.split("."), "{}.{}".format)
     told = [split.evidence for split in (tree.nodes[each].split for each in ancestors) if split is not None]
-    return max((min(each["cost"], each["cost_in_class"]) for each in told if "cost_in_class" in each), default=0.0)
+    paid = [each for each in told if "cost_in_class" in each]
+    plain = (
+        each["cost"] if each.get("smaller", PAIR) > PAIR else min(each["cost"], each["cost_in_class"]) for each in paid
+    )
+    return Costs(max(plain, default=0.0), max((each["cost_in_class"] for each in paid), default=0.0))
 
 
 def mean_misfits(answers: list[Survey]) -> Floats:
