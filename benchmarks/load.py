@@ -23,6 +23,7 @@ from fedclade.deployment.flower.demo import DEMO
 from fedclade.deployment.flower.server_app import deploy
 
 SAMPLE_SECONDS = 0.5
+DIGITS = 1797  # images in the embedded data set
 
 
 class Memory(threading.Thread):
@@ -52,7 +53,8 @@ def loaded(nodes: int, rounds: int, processes: int, out: Path) -> tuple[Run, lis
         "run.rounds": rounds,
         "run.evaluate_every": rounds,
         "population.devices": nodes,
-        "population.samples": min(1797, 30 * nodes),
+        "population.samples": min(DIGITS, 30 * nodes),
+        "population.min_samples": min(10, DIGITS // nodes),
         "edge.bandwidth_hz": 1e6 * nodes,  # all uploads at once: one message a device and round
         "wait-seconds": 600,
         "grace-seconds": 600,
