@@ -55,7 +55,8 @@ TARGETS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 def main() -> None:
     """One target for so many seconds, or all of them one after the other, each in a process of its own."""
-    name, seconds = (*sys.argv[1:], "all", SECONDS)[:2] if len(sys.argv) > 1 else ("all", SECONDS)
+    words = sys.argv[1:]
+    name, seconds = words[0] if words else "all", int(words[1]) if len(words) > 1 else SECONDS
     if name == "all":
         codes = [os.spawnv(os.P_WAIT, sys.executable, _words(target, seconds)) for target in TARGETS]
         print(*(f"{target}: {'held' if code == 0 else 'FAILED'}" for target, code in zip(TARGETS, codes, strict=True)))
@@ -78,7 +79,7 @@ def main() -> None:
     atheris.Fuzz()
 
 
-def _words(target: str, seconds: object) -> list[str]:
+def _words(target: str, seconds: int) -> list[str]:
     return [sys.executable, "-m", "chaos.fuzz", target, str(seconds)]
 
 
