@@ -23,9 +23,9 @@ run: .venv/runs
 test: .venv/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Three at a time, since many of them wait for others; tests of one file share what they made, and run in one process.
+# Three at a time, since many of them wait for others.
 test-slow: .venv/installed
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m slow
 
 # No test may hang on how a processor rounds: once as if it had AVX2 but no AVX-512, once as if it had neither.
 # "make -j2" runs the two beside each other.
